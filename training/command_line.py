@@ -7,7 +7,7 @@ from functools import wraps
 
 from bert.errors import BertError
 from bert.settings import INTERRUPTED, USAGE_ERROR, SettingsError
-from training.core.signals import RunStopped
+from training.engine.signals import RunStopped
 
 
 def command(body: Callable[[], object]) -> Callable[[], None]:

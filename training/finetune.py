@@ -19,11 +19,11 @@ from bert.tasks.sentence_transformers import lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.core.checkpoints import CheckpointStore, require_writable
-from training.core.distributed import Processes, processes
-from training.core.progress import stage
-from training.core.state import planned
-from training.core.trainer import CHECKPOINTS
+from training.engine.checkpoints import CheckpointStore, require_writable
+from training.engine.distributed import Processes, processes
+from training.engine.progress import stage
+from training.engine.state import planned
+from training.engine.trainer import CHECKPOINTS
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.finetuning.loop import make_loop

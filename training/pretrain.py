@@ -14,10 +14,10 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
-from training.core.checkpoints import require_writable
-from training.core.distributed import Processes, pick_device, processes
-from training.core.records import LOG, read_lines
 from training.corpus.shards import INDEX, Corpus
+from training.engine.checkpoints import require_writable
+from training.engine.distributed import Processes, pick_device, processes
+from training.engine.records import LOG, read_lines
 from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds

@@ -16,9 +16,9 @@ from benchmarks.train.tasks import (
     read_source,
 )
 from bert.tokenizer import Tokenizer
-from training.core.distributed import Processes, pick_device
-from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
+from training.engine.distributed import Processes, pick_device
+from training.engine.train_loop import TrainLoop
 from training.finetune import make_spec
 from training.finetuning import loop as finetuning
 from training.finetuning import model as models

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.core.records import read_lines
+from training.engine.records import read_lines
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
 

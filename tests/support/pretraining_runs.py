@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.core.records import read_lines
+from training.engine.records import read_lines
 
 ROOT = Path(__file__).parents[2]
 TINY = {

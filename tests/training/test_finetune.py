@@ -26,8 +26,8 @@ from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.commands.finetune import main
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import StepData, TrainLoop
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings

@@ -6,7 +6,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "datasets", "matplotlib", "pandas", "transformers")
 CODE = f"""
 import sys
-import training.labelled.hub, training.report.checks, training.core.progress
+import training.labelled.hub, training.report.checks, training.engine.progress
 print(",".join(name for name in {HEAVY} if name in sys.modules))
 """
 

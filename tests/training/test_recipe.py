@@ -11,7 +11,7 @@ import pytest
 
 from bert.config import BertConfig
 from bert.families import FAMILIES
-from training.core.state import planned
+from training.engine.state import planned
 from training.finetune import finetune
 from training.recipe import default_rate, make_recipe, rate_of_size
 from training.settings import FinetuneSettings

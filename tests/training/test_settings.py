@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from bert.settings import INTERRUPTED, SettingsError, read_settings
 from training.averaging.settings import AverageSettings
 from training.command_line import command
-from training.core.optim import is_decayed
 from training.corpus.settings import PrepareSettings
+from training.engine.optim import is_decayed
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.settings import from_command_line as evaluation_from_command_line
 from training.pretraining.settings import PretrainSettings

@@ -17,9 +17,9 @@ from bert.tasks.spec import TaskSpec
 from training.averaging.delta import Delta
 from training.averaging.settings import AverageSettings
 from training.averaging.soup import read_average
-from training.core.checkpoints import require_writable
-from training.core.distributed import pick_device
-from training.core.progress import format_scores
+from training.engine.checkpoints import require_writable
+from training.engine.distributed import pick_device
+from training.engine.progress import format_scores
 from training.finetuning.model import name_base, save_whole
 from training.finetuning.scores import dev_file, predict
 from training.labelled.sources import Source, read_sources

@@ -5,8 +5,8 @@ import sys
 
 from bert.settings import read_settings
 from training.command_line import command
-from training.core.signals import RunStopped
 from training.corpus.settings import PrepareSettings
+from training.engine.signals import RunStopped
 
 
 @command

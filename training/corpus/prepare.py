@@ -21,8 +21,6 @@ from typing import Any
 from bert.errors import ConfigError, DataError, TrainingError
 from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
-from training.core.progress import stage
-from training.core.signals import deaf_children
 from training.corpus.documents import (
     BEGINNING,
     Block,
@@ -38,6 +36,8 @@ from training.corpus.shards import SPLITS, Shard, write_index, write_json
 from training.corpus.text_files import TextFile, list_files
 from training.corpus.vocabulary import trained_tokenizer
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
+from training.engine.progress import stage
+from training.engine.signals import deaf_children
 
 WAITING_BLOCKS = 1
 """Blocks to read ahead of the workers, so that none waits for the disk."""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from training.core.progress import LINE_EVERY_S, format_seconds
 from training.corpus.shards import SPLITS
+from training.engine.progress import LINE_EVERY_S, format_seconds
 
 MAX_SHOWN = 20
 MANY_UNKNOWN = 0.05

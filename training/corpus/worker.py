@@ -10,13 +10,13 @@ import numpy as np
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
-from training.core.signals import end_with_parent
 from training.corpus.documents import Block, StoredDocument, is_chosen, text_of
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Document, write_json, write_shard
 from training.corpus.text_files import TextFile
+from training.engine.signals import end_with_parent
 
 Note = dict[str, Any]
 """Entries of a block's shards, counts of what was left out, and where the next block starts."""

@@ -12,7 +12,7 @@ from bert.errors import TrainingError
 from bert.files import atomic_write
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core.trainer import CHECKPOINTS
+from training.engine.trainer import CHECKPOINTS
 from training.evaluation.plan import EvaluationRun
 from training.finetuning.model import base_folder, is_random
 from training.settings import FinetuneSettings

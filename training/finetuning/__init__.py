@@ -1,1 +1,1 @@
-"""Fine-tuning on labelled data: what it gives to the engine in `training.core`."""
+"""Fine-tuning on labelled data: what it gives to the engine in `training.engine`."""

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.core.batch_order import draw, epoch_batches
-from training.core.distributed import Processes
-from training.core.state import RunState
-from training.core.train_loop import StepData
+from training.engine.batch_order import draw, epoch_batches
+from training.engine.distributed import Processes
+from training.engine.state import RunState
+from training.engine.train_loop import StepData
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate
 

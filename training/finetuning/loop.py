@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from torch import nn
 
 from bert.nn.encoder import has_last_norm
-from training.core import optim
-from training.core.distributed import Processes, data_parallel
-from training.core.train_loop import TrainLoop
+from training.engine import optim
+from training.engine.distributed import Processes, data_parallel
+from training.engine.train_loop import TrainLoop
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.objective import TaskObjective
 from training.settings import FinetuneSettings

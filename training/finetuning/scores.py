@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from bert.encoding import Encoding
-from training.core.batch_order import by_length
-from training.core.distributed import Processes
-from training.core.progress import format_scores
+from training.engine.batch_order import by_length
+from training.engine.distributed import Processes
+from training.engine.progress import format_scores
 from training.labelled.sources import Source
 from training.report.checks import result_warnings
 from training.report.error_analysis import Baseline, DevFile

@@ -13,12 +13,12 @@ from bert.errors import TrainingError
 from bert.files import put_back
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.core.checkpoints import CheckpointStore
-from training.core.records import LOG, read_steps
-from training.core.state import RunState
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import TrainLoop
-from training.core.trainer import CHECKPOINTS, Trainer
+from training.engine.checkpoints import CheckpointStore
+from training.engine.records import LOG, read_steps
+from training.engine.state import RunState
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import TrainLoop
+from training.engine.trainer import CHECKPOINTS, Trainer
 from training.finetuning import model as models
 from training.finetuning.ema import Ema
 from training.finetuning.held_out import HeldOutLoss, RecordedLogits

@@ -15,11 +15,11 @@ from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import read_weights
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
-from training.core.distributed import Processes
-from training.core.signals import deaf_children, end_with_parent
-from training.core.state import RunState
-from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
+from training.engine.distributed import Processes
+from training.engine.signals import deaf_children, end_with_parent
+from training.engine.state import RunState
+from training.engine.train_loop import StepData
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.examples.stream import START, Cursor, ExampleStream

@@ -13,14 +13,14 @@ from bert.files import atomic_dir
 from bert.nn.checkpoint import save_weights
 from bert.nn.encoder import LayerStack, recompute_activations
 from bert.tokenizer import Tokenizer
-from training.core import optim
-from training.core.checkpoints import CheckpointStore
-from training.core.distributed import Processes, data_parallel
-from training.core.state import gather_weights
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import TrainLoop
-from training.core.trainer import CHECKPOINTS, Trainer
 from training.corpus.shards import Corpus
+from training.engine import optim
+from training.engine.checkpoints import CheckpointStore
+from training.engine.distributed import Processes, data_parallel
+from training.engine.state import gather_weights
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import TrainLoop
+from training.engine.trainer import CHECKPOINTS, Trainer
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.health import HealthMonitor

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bert.nn.losses import IGNORED
-from training.core.batch_order import by_length
+from training.engine.batch_order import by_length
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
 from training.pretraining.pretrain_batch import PretrainBatch, collate

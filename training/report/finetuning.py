@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.core.progress import format_seconds
+from training.engine.progress import format_seconds
 from training.labelled.summary import FileSummary
 from training.report.error_analysis import DevFile, Findings, Mistake
 from training.report.page import (

@@ -11,9 +11,9 @@ import yaml
 
 from bert.processor import instructions, processor_name
 from bert.tokenizer import Tokenizer
-from training.core.progress import format_seconds
-from training.core.records import bounded
 from training.corpus.shards import Corpus
+from training.engine.progress import format_seconds
+from training.engine.records import bounded
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.fill_mask import Filled, fill, gaps
 from training.pretraining.objectives.base import Objective

@@ -11,8 +11,8 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import read_weights
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import StepData, TrainLoop
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import StepData, TrainLoop
 from training.evaluate import Comparison
 from training.evaluation.settings import EvaluateSettings
 from training.finetune import finetune

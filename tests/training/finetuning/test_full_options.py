@@ -17,9 +17,9 @@ from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.nn.encoder import has_last_norm
 from bert.nn.heads import BertForMaskedLM
-from training.core.state import gather_state
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import StepData, TrainLoop
+from training.engine.state import gather_state
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.loop import rate_factors
 from training.finetuning.objective import TaskObjective

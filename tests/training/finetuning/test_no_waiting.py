@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from tests.support.finetuning import SAMPLES
-from training.core import optim, sending, step_numbers
-from training.core.distributed import Processes
+from training.engine import optim, sending, step_numbers
+from training.engine.distributed import Processes
 from training.finetune import finetune
 from training.finetuning import loop as loops
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule

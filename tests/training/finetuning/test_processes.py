@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import SAMPLES
-from training.core.records import read_steps
+from training.engine.records import read_steps
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]

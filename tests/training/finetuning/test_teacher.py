@@ -18,7 +18,7 @@ from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core.train_loop import StepData
+from training.engine.train_loop import StepData
 from training.finetune import finetune
 from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.model import label_maps

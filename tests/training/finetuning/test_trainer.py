@@ -18,12 +18,12 @@ from bert.errors import ConfigError, TrainingError
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files, short_run
 from training.command_line import command
-from training.core.records import StepsLog, TensorBoard
-from training.core.signals import RunStopped
-from training.core.state import RunState
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import StepData, TrainLoop
-from training.core.trainer import Trainer
+from training.engine.records import StepsLog, TensorBoard
+from training.engine.signals import RunStopped
+from training.engine.state import RunState
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import StepData, TrainLoop
+from training.engine.trainer import Trainer
 from training.finetune import finetune
 from training.finetuning import model as models
 from training.finetuning import scores

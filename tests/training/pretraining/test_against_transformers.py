@@ -27,11 +27,11 @@ from tests.support.papers.optimizers import (
     linear_from_start,
     trapezoid,
 )
-from training.core.distributed import Processes
-from training.core.optim import BETA1
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
+from training.engine.distributed import Processes
+from training.engine.optim import BETA1
 from training.pretrain import make_objective
 from training.pretraining.data import Batches, masking, stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds

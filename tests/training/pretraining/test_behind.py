@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from bert.errors import TrainingError
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, checkpoints, losses
-from training.core.checkpoints import CheckpointStore
-from training.core.signals import RunStopped
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import TrainLoop
-from training.core.trainer import Trainer
+from training.engine.checkpoints import CheckpointStore
+from training.engine.signals import RunStopped
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import TrainLoop
+from training.engine.trainer import Trainer
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import PretrainTrainer

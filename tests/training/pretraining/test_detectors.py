@@ -20,8 +20,8 @@ from tests.support.checkpoints import SPECS
 from tests.support.families import relative
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, TINY
-from training.core.records import read_lines
 from training.corpus.shards import Corpus
+from training.engine.records import read_lines
 from training.pretrain import make_objective, pretrain
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.objectives.base import Objective

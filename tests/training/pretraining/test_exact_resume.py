@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.languages import topics, write_corpus
-from training.core.records import read_lines
+from training.engine.records import read_lines
 
 ROOT = Path(__file__).parents[3]
 TWO_PHASES = [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5}]

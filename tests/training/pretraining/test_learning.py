@@ -9,8 +9,8 @@ import torch
 
 from bert.config import BertConfig
 from tests.support.languages import SPECIAL, middle_of, mirror, topics, write_corpus
-from training.core.distributed import Processes
 from training.corpus.shards import Corpus
+from training.engine.distributed import Processes
 from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.objectives import build

@@ -10,11 +10,11 @@ import torch
 from bert.config import BertConfig
 from bert.errors import TrainingError
 from tests.support.languages import topics, write_corpus
-from training.core.checkpoints import CheckpointStore
-from training.core.distributed import Processes
-from training.core.state import RunState, gather_state, read_state, write_state
-from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
+from training.engine.checkpoints import CheckpointStore
+from training.engine.distributed import Processes
+from training.engine.state import RunState, gather_state, read_state, write_state
+from training.engine.train_loop import TrainLoop
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.objectives.language_models import MaskedLanguageModelWithPairs

@@ -11,10 +11,10 @@ from bert.config import BertConfig
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForMaskedLM
 from tests.support.languages import topics, write_corpus
-from training.core import state
-from training.core.distributed import Processes
-from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
+from training.engine import state
+from training.engine.distributed import Processes
+from training.engine.train_loop import TrainLoop
 from training.pretrain import make_objective
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds

@@ -17,10 +17,10 @@ from bert.tokenizer import Tokenizer
 from tests.support.bert_reference import fill
 from tests.support.pretraining_runs import SMALL, TINY
 from tests.support.tokenizers import TRAINING_TEXTS
-from training.core.records import read_lines
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
+from training.engine.records import read_lines
 from training.pretrain import pretrain
 from training.pretraining.data import held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds

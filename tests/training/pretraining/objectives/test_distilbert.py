@@ -22,8 +22,8 @@ from tests.support.every_objective import teacher
 from tests.support.languages import topics, write_corpus
 from tests.support.objectives import batch, config, filled, gradients
 from tests.support.pretraining_runs import SMALL, TINY
-from training.core.records import read_lines
 from training.corpus.shards import Corpus
+from training.engine.records import read_lines
 from training.pretrain import make_objective, pretrain
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.new_model import ModelSettings, new_config

@@ -22,7 +22,7 @@ from tests.support.configs import config_of
 from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
-from training.core import optim
+from training.engine import optim
 from training.pretraining.objectives import replaced_token
 from training.pretraining.objectives.replaced_token import (
     OffsetEmbedding,

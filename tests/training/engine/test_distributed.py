@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bert.errors import TrainingError
-from training.core.distributed import Processes, pick_device
+from training.engine.distributed import Processes, pick_device
 
 T = TypeVar("T")
 

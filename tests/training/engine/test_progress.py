@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from training.core import progress as module
-from training.core.progress import Bar, Lines, Speed, format_scores, format_seconds, make_reporter, stage
-from training.core.records import TensorBoard
+from training.engine import progress as module
+from training.engine.progress import Bar, Lines, Speed, format_scores, format_seconds, make_reporter, stage
+from training.engine.records import TensorBoard
 
 
 class Clock:

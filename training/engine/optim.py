@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
-from training.core.distributed import is_spread
+from training.engine.distributed import is_spread
 
 BETA1 = 0.9
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.optim import AdamW
 
 from bert.errors import TrainingError
-from training.core.state import RunState, gather_state, read_state, write_state
 from training.data_file import DataFile
+from training.engine.state import RunState, gather_state, read_state, write_state
 from training.finetuning.trainer import fingerprint
 from training.settings import FinetuneSettings
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import TrainingError
-from training.core.checkpoints import CheckpointStore
-from training.core.progress import make_reporter
-from training.core.records import Records
-from training.core.signals import RunStopped, on_stop
-from training.core.state import gather_state, read_state, write_state
-from training.core.step_numbers import StepNumbers
-from training.core.train_loop import TrainLoop
+from training.engine.checkpoints import CheckpointStore
+from training.engine.progress import make_reporter
+from training.engine.records import Records
+from training.engine.signals import RunStopped, on_stop
+from training.engine.state import gather_state, read_state, write_state
+from training.engine.step_numbers import StepNumbers
+from training.engine.train_loop import TrainLoop
 
 CHECKPOINTS = "checkpoints"
 """Name of the folder of saves, in that of the run; a stopped run resumes from the newest."""

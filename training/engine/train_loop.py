@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
-from training.core import optim
-from training.core.distributed import Processes, is_sharded
-from training.core.state import RunState
-from training.core.step_numbers import Moment, StepNumbers
+from training.engine import optim
+from training.engine.distributed import Processes, is_sharded
+from training.engine.state import RunState
+from training.engine.step_numbers import Moment, StepNumbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.core.checkpoints import check_same_run
-from training.core.distributed import is_spread
-from training.core.optim import trainable
+from training.engine.checkpoints import check_same_run
+from training.engine.distributed import is_spread
+from training.engine.optim import trainable
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 GENERATORS = "generators.safetensors"

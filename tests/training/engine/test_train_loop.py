@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from bert.nn.losses import Loss
-from training.core import optim
-from training.core.distributed import Processes
-from training.core.train_loop import DataSource, StepData, TrainLoop
+from training.engine import optim
+from training.engine.distributed import Processes
+from training.engine.train_loop import DataSource, StepData, TrainLoop
 from training.finetuning.batches import LinearSchedule
 from training.settings import FinetuneSettings
 

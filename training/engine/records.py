@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from bert.errors import TrainingError
-from training.core.checkpoints import CheckpointStore
-from training.core.progress import Lines
-from training.core.state import RunState
+from training.engine.checkpoints import CheckpointStore
+from training.engine.progress import Lines
+from training.engine.state import RunState
 
 LOG = "log.jsonl"
 """File of the steps' numbers, in the run's folder."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from training.core import optim
+from training.engine import optim
 
 RATE, DECAY, EPSILON = 0.1, 0.3, 1e-6
 

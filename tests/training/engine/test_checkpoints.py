@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert.errors import ConfigError, TrainingError
-from training.core.checkpoints import CheckpointStore, damage_of, require_writable, unwritten_because
+from training.engine.checkpoints import CheckpointStore, damage_of, require_writable, unwritten_because
 from training.finetune import finetune
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
@@ -116,7 +116,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from bert.errors import TrainingError
-from training.core.checkpoints import CheckpointStore
+from training.engine.checkpoints import CheckpointStore
 store = CheckpointStore(Path(sys.argv[1]))
 store.save(1, lambda folder: save_file({"w": torch.zeros(1000)}, folder / "state.safetensors"))
 try:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import Parameter
 
-from training.core import optim
+from training.engine import optim
 
 Array = NDArray[np.float64]
 RATE, DECAY, EPSILON, BETA1, BETA2 = 0.05, 0.1, 1e-3, 0.9, 0.98

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support.every_objective import MAKERS, make
 from tests.support.objectives import batch, config
 from tests.support.varlen import take_the_kernel
-from training.core import optim, step_numbers
-from training.core.distributed import Processes
-from training.core.train_loop import StepData, TrainLoop
+from training.engine import optim, step_numbers
+from training.engine.distributed import Processes
+from training.engine.train_loop import StepData, TrainLoop
 from training.pretraining.data import Batches
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.language_models import MaskedLanguageModel

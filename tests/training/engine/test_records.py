@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.core.records import MOST_STEPS, StepsLog, bounded, read_lines, read_steps
+from training.engine.records import MOST_STEPS, StepsLog, bounded, read_lines, read_steps
 from training.report.page import training_summary
 from training.report.pretraining import split_log
 

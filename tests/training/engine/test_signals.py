@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from training.core.signals import on_stop
+from training.engine.signals import on_stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.core.batch_order import by_length, draw, epoch_batches
+from training.engine.batch_order import by_length, draw, epoch_batches
 
 LENGTHS = st.lists(st.integers(3, 128), min_size=1, max_size=300)
 
