@@ -6,8 +6,15 @@ import shutil
 
 from bert.errors import BertError, ConfigError, TrainingError
 from bert.files import atomic_write
-from training.evaluation.plan import EvaluationRun, plan
-from training.evaluation.record import EvaluationResult, Finetune, carry_out, finished, write_json
+from training.evaluation.runs import (
+    EvaluationResult,
+    EvaluationRun,
+    Finetune,
+    carry_out,
+    finished,
+    plan,
+    write_json,
+)
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.table import Cell, as_json, as_markdown
 from training.finetune import finetune

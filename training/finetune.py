@@ -25,8 +25,9 @@ from training.engine.progress import stage
 from training.engine.state import planned
 from training.engine.trainer import CHECKPOINTS
 from training.finetuning import model as models
-from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.batches import Dataset
 from training.finetuning.loop import make_loop
+from training.finetuning.recipe import LinearSchedule, Recipe, make_recipe
 from training.finetuning.scores import score_base
 from training.finetuning.trainer import FinetuneTrainer
 from training.labelled.sources import (
@@ -38,11 +39,10 @@ from training.labelled.sources import (
     shared_with_training,
 )
 from training.labelled.summary import FileSummary, label_counts, summarize
-from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
 from training.settings import FinetuneSettings
+from training.tasks import make_task
 from training.tasks.base import Feature, FinetuneTask
-from training.tasks.registry import make_task
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +80,7 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
             )
         return score_base(settings, task, trained, [*dev, *test], group)
     if settings.start_from:
-        from training.finetuning.start_from import start_from
-
-        start_from(settings.start_from, task.spec, model, trained)
+        models.start_from(settings.start_from, task.spec, model, trained)
     data = _dataset(parts, train)
     recipe = _recipe(settings, model.config, data)
     settings = recipe.applied(settings)

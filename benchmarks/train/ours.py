@@ -22,7 +22,8 @@ from training.engine.train_loop import TrainLoop
 from training.finetune import make_spec
 from training.finetuning import loop as finetuning
 from training.finetuning import model as models
-from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.batches import Dataset
+from training.finetuning.recipe import LinearSchedule
 from training.labelled.sources import find_labels
 from training.pretrain import make_objective
 from training.pretraining import trainer as pretraining
@@ -30,8 +31,8 @@ from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.new_model import ModelSettings
 from training.pretraining.settings import MaskingSettings, PretrainSettings
+from training.tasks import make_task
 from training.tasks.base import Feature, FinetuneTask
-from training.tasks.registry import make_task
 
 
 def train(options: Namespace, folder: Path) -> list[Mark]:

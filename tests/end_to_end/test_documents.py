@@ -34,7 +34,7 @@ from tests.support.documents import (
 )
 from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
-from training.evaluation.plan import read_task
+from training.evaluation.runs import read_task
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.settings import from_command_line as read_evaluate
 from training.pretraining.settings import PretrainSettings

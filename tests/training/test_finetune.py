@@ -26,12 +26,12 @@ from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.commands.finetune import main
-from training.engine.step_numbers import StepNumbers
+from training.engine.device import StepNumbers
 from training.engine.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
-from training.tasks.registry import task_class
+from training.tasks import task_class
 
 Make = Callable[..., FinetuneSettings]
 EMBEDDING_FILES = (

@@ -12,20 +12,18 @@ from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
 from bert.errors import CheckpointError, ConfigError
 from bert.files import atomic_dir
-from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from training.averaging.delta import Delta
 from training.averaging.settings import AverageSettings
 from training.averaging.soup import read_average
 from training.engine.checkpoints import require_writable
-from training.engine.distributed import pick_device
+from training.engine.distributed import Processes, pick_device
 from training.engine.progress import format_scores
-from training.finetuning.model import name_base, save_whole
-from training.finetuning.scores import dev_file, predict
+from training.finetuning.model import name_base, of_checkpoint, save_whole
+from training.finetuning.scores import predictor, score_files
 from training.labelled.sources import Source, read_sources
 from training.settings import FinetuneSettings
-from training.tasks.base import FinetuneTask
-from training.tasks.registry import task_class
+from training.tasks import task_class
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +48,7 @@ def average(settings: AverageSettings, command: str = "") -> Path:
         mean = replace(mean, spec=_scored(mean, dev, settings, "the mean"))
     with atomic_dir(settings.output_dir) as aside:
         if settings.adapter_rank is None:
-            model, task = _model(mean)
+            model, task = of_checkpoint(mean)
             save_whole(aside, model, task)
             mean.spec.write(aside)
         else:
@@ -111,33 +109,12 @@ def _delta(mean: Checkpoint, base: str, rank: int) -> Delta:
     return delta
 
 
-def _model(checkpoint: Checkpoint) -> tuple[BertHead, FinetuneTask]:
-    task = task_class(checkpoint.spec.task)(checkpoint.tokenizer, checkpoint.spec)
-    model = task.model(checkpoint.config)
-    model.load_state_dict({name: torch.tensor(x) for name, x in checkpoint.weights.items()}, strict=False)
-    return model.eval(), task
-
-
 def _scored(checkpoint: Checkpoint, dev: Sequence[Source], settings: AverageSettings, name: str) -> TaskSpec:
     """Return the checkpoint's description with its scores, and with thresholds that are tuned anew."""
-    model, task = _model(checkpoint)
+    model, task = of_checkpoint(checkpoint)
     task.configure(_reading(settings, task.spec), {}, 0)
-    device = pick_device(settings.device)
-    model.to(device)
-    found = [
-        task.evaluate(lambda rows: predict(model, rows, task.tokenizer.pad_id, device), source.examples)
-        for source in dev
-    ]
-    task.spec = replace(task.spec, **task.tune(found))
-    files = [
-        dev_file(source.name, task.rescore(each), task.baseline(source.examples))
-        for source, each in zip(dev, found, strict=True)
-    ]
-    scores = {file.name: dict(file.scores) for file in files}
-    logger.info("%s: %s", name, format_scores(scores))
-    return replace(
-        task.spec,
-        scores=scores,
-        counts={source.name: len(source.examples) for source in dev},
-        data=task.spec.data | {"dev": [file.labelled.record() for file in settings.dev]},
-    )
+    alone = Processes(0, 1, pick_device(settings.device))
+    score_files(task, predictor(model.to(alone.device), task, alone), dev)
+    logger.info("%s: %s", name, format_scores(task.spec.scores))
+    data = task.spec.data | {"dev": [file.labelled.record() for file in settings.dev]}
+    return replace(task.spec, data=data)

@@ -166,8 +166,7 @@ def optimizer(
 
 def is_decayed(name: str) -> bool:
     """Tell whether a parameter decays: all but biases and LayerNorm do (google-research/bert, optimization.py)."""
-    # An LSTM's are called bias_ih_l0 and the like; BERT writes LayerNorm, other heads layer_norm or norm.
-    return not (name.rsplit(".", 1)[-1].startswith("bias") or "norm" in name.lower())
+    return not (name.endswith("bias") or "norm" in name.lower())  # LayerNorm, layer_norm or norm
 
 
 def set_rate(optimizer: Optimizer, rate: float, step: int, *, bias_correction: bool = True) -> None:

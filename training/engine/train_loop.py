@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
 from training.engine import optim
+from training.engine.device import Moment, StepNumbers
 from training.engine.distributed import Processes, is_sharded
 from training.engine.state import RunState
-from training.engine.step_numbers import Moment, StepNumbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 from bert.errors import TrainingError
 from training.engine.checkpoints import CheckpointStore
+from training.engine.device import StepNumbers
 from training.engine.progress import make_reporter
 from training.engine.records import Records
 from training.engine.signals import RunStopped, on_stop
 from training.engine.state import gather_state, read_state, write_state
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import TrainLoop
 
 CHECKPOINTS = "checkpoints"

@@ -70,34 +70,3 @@ class EpochBatches:
         if not len(mine):
             return StepData(parts, 0, 0, position, stand_in=True)
         return StepData(parts, sum(part.tokens for part in parts), len(mine), position)
-
-
-@dataclass(frozen=True, slots=True)
-class LinearSchedule:
-    """Rate of a fine-tuning: up over the warm-up, then straight down to 0 at the last step."""
-
-    peak_rate: float
-    total_steps: int
-    warmup_steps: int
-    total_s: float = 0.0
-
-    @classmethod
-    def over(cls, data: Dataset, settings: FinetuneSettings) -> "LinearSchedule":
-        """Return the schedule of a run over the data; `settings` leave neither learning_rate nor epochs open."""
-        assert settings.learning_rate is not None, "the recipe has chosen it"
-        steps = data.steps(settings)
-        return cls(settings.learning_rate, steps, round(settings.warmup_ratio * steps))
-
-    def done(self, step: int, seconds: float) -> float:
-        """Return the share of the run that is over, 0 to 1."""
-        return min(1.0, step / max(1, self.total_steps))
-
-    def rate(self, step: int, seconds: float) -> float:
-        """Return the learning rate of the step after `step` steps.
-
-        `rate_share` of pretraining is for runs that are measured in shares, which takes each step at its middle.
-        """
-        if step < self.warmup_steps:
-            return self.peak_rate * ((step + 1) / max(1, self.warmup_steps))
-        left = (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps)
-        return self.peak_rate * max(0.0, left)

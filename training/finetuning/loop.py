@@ -1,18 +1,21 @@
-"""The loop of a fine-tuning: its objective, its batches, and an optimiser with a rate for each layer."""
+"""The loop of a fine-tuning: its loss, its batches, and an optimiser with a rate for each layer."""
 
 import re
 from collections.abc import Iterable
+from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bert.nn.encoder import has_last_norm
+from bert.nn.losses import Loss, blend
 from training.engine import optim
 from training.engine.distributed import Processes, data_parallel
 from training.engine.train_loop import TrainLoop
-from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
-from training.finetuning.objective import TaskObjective
-from training.settings import FinetuneSettings
-from training.tasks.base import FinetuneTask
+from training.finetuning.batches import Dataset, EpochBatches
+from training.finetuning.recipe import LinearSchedule
+from training.settings import FinetuneSettings, TeacherSettings
+from training.tasks.base import FeatureBatch, FinetuneTask
 
 _LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
 _BODY = "bert."
@@ -79,3 +82,49 @@ def _distance(name: str, layer: int | None, count: int, last: tuple[str, ...]) -
     if layer is not None:
         return count - layer
     return 0 if any(part in name for part in last) else count + 1
+
+
+class TaskObjective(nn.Module):
+    """The one loss of a task. Its targets are counted in the forward pass."""
+
+    weights: ClassVar = {"loss": 1.0}
+
+    def __init__(
+        self, trained: nn.Module, task: FinetuneTask, teacher: TeacherSettings | None, r_drop: float = 0.0
+    ) -> None:
+        """Keep the model that is trained, or the adapter around it."""
+        super().__init__()
+        self.trained, self.task, self.teacher, self.r_drop = trained, task, teacher, r_drop
+
+    def targets(self, part: FeatureBatch) -> dict[str, int]:
+        """Return no counts: the loss itself counts its targets."""
+        return {}
+
+    def forward(self, batch: FeatureBatch) -> dict[str, Loss]:
+        """Return the summed loss of a batch, in float32 whatever the precision of the model's products.
+
+        With `r_drop` the batch is read twice, with other dropout, and the two distributions are drawn together
+        (Liang et al. 2021, arXiv 2106.14448): (L1 + L2) / 2 + r_drop * (KL(P1 || P2) + KL(P2 || P1)) / 2.
+        """
+        logits = self._logits(batch)
+        if not self.r_drop:
+            return {"loss": self._loss(logits, batch)}
+        again = self._logits(batch)
+        with torch.autocast(logits.device.type, enabled=False):
+            apart = self.task.disagreement(logits, again, batch)
+        first, second = self._loss(logits, batch), self._loss(again, batch)
+        total = (first.total + second.total) / 2 + self.r_drop * apart
+        return {"loss": Loss(total, first.targets)}
+
+    def _logits(self, batch: FeatureBatch) -> Tensor:
+        logits: Tensor = self.trained(batch.input_ids, batch.segment_ids, batch.attention_mask)
+        return logits.float()
+
+    def _loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
+        """Compare with the labels, and with a teacher where there is one."""
+        with torch.autocast(logits.device.type, enabled=False):
+            hard = self.task.loss(logits, batch)
+            if self.teacher is None:
+                return hard
+            soft = self.task.soft_loss(logits, batch, self.teacher.temperature)
+            return blend(soft, hard, self.teacher.alpha)

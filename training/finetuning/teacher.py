@@ -13,10 +13,11 @@ from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.finetuning.scores import predict
+from training.engine.distributed import Processes
+from training.finetuning.model import of_checkpoint
+from training.finetuning.scores import predictor
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
-from training.tasks.registry import task_class
 
 
 class Teacher:
@@ -25,19 +26,14 @@ class Teacher:
     def __init__(self, folder: Path, student: FinetuneTask, device: torch.device) -> None:
         """Load it. Raises ConfigError where it does not teach what the student learns."""
         checkpoint = read_checkpoint(folder)
-        self.tokenizer = checkpoint.tokenizer
-        self.student, self.task = student, task_class(student.spec.task)(self.tokenizer, checkpoint.spec)
         _check_match(folder, checkpoint, student)
         # A teacher with one row of logits for each text reads the texts, not the student's pieces: vocabularies may differ.
         self._reads_texts = TASKS[student.spec.task].head is Head.POOLED
         if not self._reads_texts:
-            _check_vocabulary(folder, self.tokenizer, student.tokenizer)
+            _check_vocabulary(folder, checkpoint.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
-        with torch.random.fork_rng():  # a student's weights are those that it has without a teacher
-            model = self.task.model(checkpoint.config)
-        weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
-        model.load_state_dict(weights, strict=False)
-        self.model, self.device = model.to(device).eval(), device
+        self.model, self.task = of_checkpoint(checkpoint)
+        self.predict = predictor(self.model.to(device), self.task, Processes(0, 1, device))
         # Column of the teacher's logits for each label of the student's.
         self.columns = [checkpoint.spec.labels.index(label) for label in student.spec.labels]
 
@@ -46,7 +42,7 @@ class Teacher:
         read = self.task.features(examples) if self._reads_texts else features
         assert len(read) == len(features)
         rows = [encoding for feature in read for encoding in feature.encodings]
-        logits = iter(predict(self.model, rows, self.tokenizer.pad_id, self.device))
+        logits = iter(self.predict(rows))
         return [self._soft([next(logits) for _ in feature.encodings]) for feature in features]
 
     def _soft(self, rows: list[Floats]) -> Floats:

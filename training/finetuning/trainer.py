@@ -14,21 +14,27 @@ from bert.files import put_back
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from training.engine.checkpoints import CheckpointStore
+from training.engine.device import StepNumbers
 from training.engine.records import LOG, read_steps
 from training.engine.state import RunState
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import TrainLoop
 from training.engine.trainer import CHECKPOINTS, Trainer
 from training.finetuning import model as models
 from training.finetuning.ema import Ema
-from training.finetuning.held_out import HeldOutLoss, RecordedLogits
-from training.finetuning.scores import beside_baseline, dev_file, predictor
+from training.finetuning.scores import (
+    HeldOutLoss,
+    RecordedLogits,
+    beside_baseline,
+    conclude,
+    dev_file,
+    predictor,
+)
 from training.labelled.sources import Source
 from training.labelled.summary import FileSummary
 from training.report.checks import data_warnings, result_warnings
-from training.report.error_analysis import Baseline, DevFile
+from training.report.error_analysis import DevFile
 from training.settings import BEST, FinetuneSettings
-from training.tasks.base import Evaluation, FinetuneTask
+from training.tasks.base import FinetuneTask
 
 
 class FinetuneTrainer(Trainer):
@@ -56,7 +62,6 @@ class FinetuneTrainer(Trainer):
         self.best = settings.output_dir / BEST
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
-        self._baselines: dict[str, Baseline] = {}
         self._losses: dict[str, HeldOutLoss] = {}
         if loop.processes.leads:
             put_back(self.best)
@@ -161,21 +166,18 @@ class FinetuneTrainer(Trainer):
         Return the means over the files of the deciding metric and of the loss, None where that is not a number. Without
         dev data a later checkpoint counts as a better one.
         """
-        self.dev_files = []
-        values: list[float] = []
-        found_in, losses = [], []
+        found, losses = [], []
         for source in self.dev:
             logits = RecordedLogits(self.predict)
-            found_in.append(self.task.evaluate(logits, source.examples[: limit or None]))
+            found.append(self.task.evaluate(logits, source.examples[: limit or None]))
             losses.append(self._loss_on(source).mean(logits))
-        self.task.spec = replace(self.task.spec, **self.task.tune(found_in))
-        for source, found in zip(self.dev, map(self.task.rescore, found_in), strict=True):
-            self.dev_files.append(self._dev_file(source, found))
-            values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
-        by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
-        counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
-        self.task.spec = replace(self.task.spec, scores=by_file, counts=counts)
-        loss = self._leaders_mean(losses)
+        self.dev_files = conclude(self.task, self.dev, found, limit or None)
+        values = [
+            file.scores.get(self.metric, math.nan)
+            for file, each in zip(self.dev_files, found, strict=True)
+            if self.metric in each.scores
+        ]
+        loss, by_file = self._leaders_mean(losses), self.task.spec.scores
         if by_file:
             self.loop.state.evaluations.append({"step": step, "scores": by_file, "loss": loss})
             self.records.evaluation(step, by_file)
@@ -196,17 +198,12 @@ class FinetuneTrainer(Trainer):
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
             found = self.task.rescore(self.task.evaluate(self.predict, source.examples))
-            spec, file = self.task.spec, self._dev_file(source, found)
+            spec, file = self.task.spec, dev_file(source.name, found, self.task.baseline(source.examples))
             self.dev_files.append(file)
             scores = {source.name: dict(file.scores)}
             counts = {**spec.counts, source.name: len(source.examples)}
             self.task.spec = replace(spec, scores=spec.scores | scores, counts=counts)
             self.records.evaluation(step, scores)
-
-    def _dev_file(self, source: Source, found: Evaluation) -> DevFile:
-        if source.name not in self._baselines:
-            self._baselines[source.name] = self.task.baseline(source.examples)
-        return dev_file(source.name, found, self._baselines[source.name])
 
     def _report(self, history: Sequence[Mapping[str, float]], warnings: Sequence[str]) -> Path:
         from training.report.finetuning import RunReport, write_report

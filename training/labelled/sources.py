@@ -139,12 +139,14 @@ def _label_fault(examples: Sequence[TextExample]) -> str | None:
     return None
 
 
-def shared_with_training(training: Iterable[Example], dev: Iterable[Example]) -> int:
-    """Count the dev examples whose whole input is also in training: a score on them means little."""
+def shared_with_training(training: Iterable[Example], held_out: Iterable[Example]) -> int:
+    """Count the dev and test examples whose whole input is also in training: a score on them means little."""
     seen = Counter(_input(example) for example in training)
-    shared = sum(_input(example) in seen for example in dev)
+    shared = sum(_input(example) in seen for example in held_out)
     if shared:
-        logger.warning("%d dev examples are also in the training data; the dev score is too good", shared)
+        logger.warning(
+            "%d dev or test examples are also in the training data; their score is too good", shared
+        )
     return shared
 
 

@@ -16,9 +16,9 @@ from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus
 from training.engine import optim
 from training.engine.checkpoints import CheckpointStore
+from training.engine.device import StepNumbers
 from training.engine.distributed import Processes, data_parallel
 from training.engine.state import gather_weights
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import TrainLoop
 from training.engine.trainer import CHECKPOINTS, Trainer
 from training.pretraining.data import Batches

@@ -16,7 +16,7 @@ from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, Findings
 from training.settings import FinetuneSettings

@@ -14,7 +14,7 @@ from bert.metrics.classification import accuracy
 from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import MISTAKES_SHOWN, Baseline, Findings, Mistake, excerpt
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts

@@ -22,7 +22,7 @@ from bert.tasks.ner import (
 )
 from bert.text.joined_words import join_words
 from bert.tokenizer import Pieces, Window
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, Findings, Mistake, excerpt, worst
 from training.tasks.base import (

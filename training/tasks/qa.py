@@ -18,7 +18,7 @@ from bert.nn.losses import Loss
 from bert.tasks import qa
 from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import EXCERPT, MISTAKES_SHOWN, Baseline, Findings, Mistake, excerpt
 from training.tasks.base import (

@@ -19,7 +19,7 @@ from bert.nn.heads import BertForSequenceClassification, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.classification import predict as choose
 from bert.tasks.task import softmax
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import (
     TRUNCATED,

@@ -20,7 +20,7 @@ from bert.nn import embedding_losses, losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
-from training.engine.sending import send
+from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
 from training.settings import EmbeddingSettings, FinetuneSettings

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support.every_objective import MAKERS, make
 from tests.support.objectives import batch, config
 from tests.support.varlen import take_the_kernel
-from training.engine import optim, step_numbers
+from training.engine import device, optim
 from training.engine.distributed import Processes
 from training.engine.train_loop import StepData, TrainLoop
 from training.pretraining.data import Batches
@@ -51,7 +51,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tensor]]:
         left.append(measured)
         return measured
 
-    monkeypatch.setattr(step_numbers, "to_host", keep)
+    monkeypatch.setattr(device, "to_host", keep)
     # This device has no autocast, no operators over lists of tensors, and no fused AdamW.
     monkeypatch.setitem(optim._OPTIMIZERS, "adamw", torch.optim.AdamW)
     clip = torch.nn.utils.clip_grad_norm_

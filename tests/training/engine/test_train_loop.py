@@ -11,7 +11,7 @@ from bert.nn.losses import Loss
 from training.engine import optim
 from training.engine.distributed import Processes
 from training.engine.train_loop import DataSource, StepData, TrainLoop
-from training.finetuning.batches import LinearSchedule
+from training.finetuning.recipe import LinearSchedule
 from training.settings import FinetuneSettings
 
 

@@ -11,7 +11,7 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import read_weights
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files
-from training.engine.step_numbers import StepNumbers
+from training.engine.device import StepNumbers
 from training.engine.train_loop import StepData, TrainLoop
 from training.evaluate import Comparison
 from training.evaluation.settings import EvaluateSettings

@@ -6,7 +6,7 @@ import pytest
 
 from bert.errors import TrainingError
 from bert.tasks.spec import TaskSpec
-from training.evaluation.record import read_result
+from training.evaluation.runs import read_result
 from training.settings import FinetuneSettings
 
 

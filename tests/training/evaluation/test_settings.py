@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bert.errors import BertError, ConfigError
 from tests.support.finetuning import files
-from training.evaluation.plan import plan, read_checkpoint
+from training.evaluation.runs import plan, read_checkpoint
 from training.evaluation.settings import EvaluateSettings, from_command_line, spelled_out
 
 Make = Callable[..., EvaluateSettings]

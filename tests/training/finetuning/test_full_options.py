@@ -17,12 +17,11 @@ from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.nn.encoder import has_last_norm
 from bert.nn.heads import BertForMaskedLM
+from training.engine.device import StepNumbers
 from training.engine.state import gather_state
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import StepData, TrainLoop
 from training.finetune import finetune
-from training.finetuning.loop import rate_factors
-from training.finetuning.objective import TaskObjective
+from training.finetuning.loop import TaskObjective, rate_factors
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.base import FeatureBatch

@@ -9,7 +9,7 @@ import torch
 from bert.data.examples import TextExample
 from tests.support.finetuning import FILES
 from training.finetune import finetune
-from training.finetuning.held_out import HeldOutLoss, RecordedLogits
+from training.finetuning.scores import HeldOutLoss, RecordedLogits
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import EmbeddingSettings, FinetuneSettings
 from training.tasks.base import collate

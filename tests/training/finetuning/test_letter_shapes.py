@@ -19,7 +19,7 @@ from model_export.reference import Reference
 from tests.support.families import write_relative
 from training.finetune import finetune
 from training.settings import FinetuneSettings
-from training.tasks.registry import task_class
+from training.tasks import task_class
 
 Make = Callable[..., FinetuneSettings]
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from tests.support.finetuning import SAMPLES
-from training.engine import optim, sending, step_numbers
+from training.engine import device, optim
 from training.engine.distributed import Processes
 from training.finetune import finetune
 from training.finetuning import loop as loops
-from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
+from training.finetuning.batches import Dataset, EpochBatches
+from training.finetuning.recipe import LinearSchedule
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings, TeacherSettings
 from training.tasks.base import Feature, Floats
@@ -52,9 +53,9 @@ class OnlyPinned:
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> OnlyPinned:
     found = OnlyPinned()
-    monkeypatch.setattr(sending, "PINNED_FOR", {"meta"})
+    monkeypatch.setattr(device, "PINNED_FOR", {"meta"})
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: found.pin(tensor))
-    monkeypatch.setattr(step_numbers, "to_host", lambda measured: measured)
+    monkeypatch.setattr(device, "to_host", lambda measured: measured)
     # This device has no autocast, no operators over lists of tensors, and no fused AdamW.
     monkeypatch.setitem(optim._OPTIMIZERS, "adamw", torch.optim.AdamW)
     clip = torch.nn.utils.clip_grad_norm_

@@ -19,7 +19,7 @@ from tests.support.families import relative
 from training.finetune import finetune
 from training.finetuning.teacher import Teacher
 from training.settings import FinetuneSettings
-from training.tasks.registry import task_class
+from training.tasks import task_class
 
 Make = Callable[..., FinetuneSettings]
 LONG, SENTENCE = 8192, "Ada lived in London . "

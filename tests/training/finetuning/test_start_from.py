@@ -18,11 +18,12 @@ from bert.errors import CheckpointError, ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.finetuning import short_run
+from training.engine.distributed import Processes
 from training.finetune import finetune
 from training.finetuning.scores import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
-from training.tasks.registry import task_class
+from training.tasks import task_class
 
 Make = Callable[..., FinetuneSettings]
 Floats = NDArray[np.float32]
@@ -67,7 +68,7 @@ def reference(folder: Path, tokenizer: Tokenizer) -> list[Floats]:
     weights = {name: torch.tensor(weight) for name, weight in checkpoint.weights.items()}
     lacking, _ = model.load_state_dict(weights, strict=False)
     assert not lacking
-    return predict(model.eval(), encodings(tokenizer), tokenizer.pad_id, torch.device("cpu"))
+    return predict(model.eval(), encodings(tokenizer), tokenizer.pad_id, Processes(0, 1, torch.device("cpu")))
 
 
 def encodings(tokenizer: Tokenizer) -> list[Any]:

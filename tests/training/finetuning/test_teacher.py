@@ -24,8 +24,8 @@ from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.model import label_maps
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
+from training.tasks import task_class
 from training.tasks.base import Feature, collate
-from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 Numbers = NDArray[np.floating[Any]]

@@ -18,17 +18,17 @@ from bert.errors import ConfigError, TrainingError
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files, short_run
 from training.command_line import command
+from training.engine.device import StepNumbers
 from training.engine.records import StepsLog, TensorBoard
 from training.engine.signals import RunStopped
 from training.engine.state import RunState
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import StepData, TrainLoop
 from training.engine.trainer import Trainer
 from training.finetune import finetune
 from training.finetuning import model as models
 from training.finetuning import scores
 from training.finetuning.batches import EpochBatches
-from training.finetuning.held_out import HeldOutLoss
+from training.finetuning.scores import HeldOutLoss
 from training.finetuning.trainer import is_better, wins_tie
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceFinetuning

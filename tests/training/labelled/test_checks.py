@@ -47,7 +47,7 @@ def test_what_can_be_learned_from_passes() -> None:
 def test_dev_examples_that_are_in_training_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert shared_with_training(texts("a", "b"), texts("b")) == 1
-    assert "1 dev examples are also in the training data" in caplog.text
+    assert "1 dev or test examples are also in the training data" in caplog.text
     words = WordsExample(("Ada",), ("O",), "1")
     assert shared_with_training([words], [words]) == 1
     question = QaExample("1", "Who?", "Ada.", (), "")

@@ -13,8 +13,8 @@ from bert.errors import TrainingError
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, checkpoints, losses
 from training.engine.checkpoints import CheckpointStore
+from training.engine.device import StepNumbers
 from training.engine.signals import RunStopped
-from training.engine.step_numbers import StepNumbers
 from training.engine.train_loop import TrainLoop
 from training.engine.trainer import Trainer
 from training.pretrain import pretrain

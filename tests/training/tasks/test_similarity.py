@@ -19,6 +19,7 @@ from bert.nn.losses import Loss
 from bert.tasks import sentence_transformers
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from training.engine.distributed import Processes
 from training.finetune import finetune
 from training.finetuning.batches import EpochBatches
 from training.finetuning.scores import predict
@@ -149,7 +150,7 @@ def test_sentence_transformers_is_told_how_the_embeddings_were_trained(
     ours = SimilarityFinetuning(checkpoint.tokenizer, checkpoint.spec)
     model = ours.model(checkpoint.config)
     model.load_state_dict({name: torch.tensor(w) for name, w in checkpoint.weights.items()}, strict=False)
-    found = predict(model.eval(), ours._encode(texts), checkpoint.tokenizer.pad_id, CPU)
+    found = predict(model.eval(), ours._encode(texts), checkpoint.tokenizer.pad_id, Processes(0, 1, CPU))
     np.testing.assert_allclose(np.stack(found), as_its_files_say(best, texts), atol=1e-6)
 
 

@@ -13,7 +13,7 @@ from bert.config import BertConfig
 from bert.families import FAMILIES
 from training.engine.state import planned
 from training.finetune import finetune
-from training.recipe import default_rate, make_recipe, rate_of_size
+from training.finetuning.recipe import default_rate, make_recipe, rate_of_size
 from training.settings import FinetuneSettings
 
 Make = Callable[..., FinetuneSettings]

@@ -1,4 +1,4 @@
-"""Numbers of a step, copied from the device while it computes the next one."""
+"""Tensors on their way to a device and back: batches, and the numbers of a step, copied while it computes the next one."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,6 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+PINNED_FOR = {"cuda"}
+"""Kinds of device that fetch pinned memory by themselves, so that the host need not wait."""
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host on a device."""
+    pinned = device.type in PINNED_FOR
+    return (tensor.pin_memory() if pinned else tensor).to(device, non_blocking=pinned)
 
 
 class Moment:

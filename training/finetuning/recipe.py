@@ -1,4 +1,4 @@
-"""Default learning rate and epochs."""
+"""Learning rate and epochs: what the settings leave open, and the rate of each step."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from bert.bodies.family import Family
 from bert.config import BertConfig
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
+from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
 
 HIGHEST_RATE = 3e-4
@@ -115,3 +116,34 @@ def default_epochs(steps_an_epoch: int) -> int:
     """Return the epochs: more for little data, which needs as many steps (Zhang et al. 2020, arXiv 2006.05987)."""
     wanted = math.ceil(ENOUGH_STEPS / max(1, steps_an_epoch))
     return max(MIN_EPOCHS, min(MAX_EPOCHS, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSchedule:
+    """Rate of a fine-tuning: up over the warm-up, then straight down to 0 at the last step."""
+
+    peak_rate: float
+    total_steps: int
+    warmup_steps: int
+    total_s: float = 0.0
+
+    @classmethod
+    def over(cls, data: Dataset, settings: FinetuneSettings) -> "LinearSchedule":
+        """Return the schedule of a run over the data; `settings` leave neither learning_rate nor epochs open."""
+        assert settings.learning_rate is not None, "the recipe has chosen it"
+        steps = data.steps(settings)
+        return cls(settings.learning_rate, steps, round(settings.warmup_ratio * steps))
+
+    def done(self, step: int, seconds: float) -> float:
+        """Return the share of the run that is over, 0 to 1."""
+        return min(1.0, step / max(1, self.total_steps))
+
+    def rate(self, step: int, seconds: float) -> float:
+        """Return the learning rate of the step after `step` steps.
+
+        `rate_share` of pretraining is for runs that are measured in shares, which takes each step at its middle.
+        """
+        if step < self.warmup_steps:
+            return self.peak_rate * ((step + 1) / max(1, self.warmup_steps))
+        left = (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps)
+        return self.peak_rate * max(0.0, left)
