@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bert.bodies.deberta.body import DebertaBody
-from bert.bodies.deberta.family import Deberta
+from bert.bodies.deberta import DebertaBody
+from bert.bodies.deberta_family import Deberta
 from bert.bodies.family import Family
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody

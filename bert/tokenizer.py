@@ -19,8 +19,7 @@ from bert.text.cuts import cut_pattern
 from bert.text.damage import check_normalizer, damage_refused
 from bert.text.letter_shapes import SHAPES, piece_shapes
 from bert.text.offsets import extend_over_marks, offsets_of, trim_spaces, word_ids
-from bert.text.post_processor import pair_form
-from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
+from bert.text.special_tokens import hide_special_pieces, mask_id, pad_id, pair_form, unk_id, written
 from bert.text.tokenizer_files import from_folder, refuse_code
 from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.bundle import check_target
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile
 from bert.errors import BertError, ConfigError
 from bert.names import check_model_name
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings

@@ -11,7 +11,7 @@ from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, check_target, creati
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile
 from bert.manifest import Manifest
 from bert.processor import instructions
 from bert.runtime import check_output, session_recipe

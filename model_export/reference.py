@@ -10,7 +10,7 @@ import numpy as np
 
 from bert.bodies.bert import BertBody
 from bert.bodies.body import Body
-from bert.bodies.deberta.body import DebertaBody
+from bert.bodies.deberta import DebertaBody
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
 from bert.checkpoint.tensor_names import Weights, head_name

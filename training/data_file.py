@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from bert.data.compressed import stem
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile
+from bert.data.files import stem
 from bert.settings import SettingsPart
 
 

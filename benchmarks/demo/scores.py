@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from benchmarks.common import machine_line
 from benchmarks.serve.closed_loop import running_service
 from bert.bundle import read_bundle
-from bert.data.conll import read_conll
 from bert.data.examples import QaExample, WordsExample
 from bert.data.glue import read_glue
 from bert.data.squad import read_squad
+from bert.data.tagged_words import read_conll
 from bert.metrics.correlation import spearman
 from bert.metrics.entities import bio_spans
 from bert.metrics.squad import squad_em_f1, squad_v2

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert.bodies.body import Body
-from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import (
+from bert.bodies.body import (
     EMBEDDING,
     EMBEDDINGS_NORM,
     MLM_HEAD,
     POSITIONS,
     SEGMENTS,
     WIDENING,
+    Body,
     Shape,
     layer_shapes,
 )  # fmt: skip
+from bert.bodies.sizes import Sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The interface of a body: its config words, tensor shapes and properties, without its layers.
 
 The layers are in `bert.nn` (torch), `model_export.graph` (the exported graph) and `model_export.numpy_bodies` (numpy), each
-in a file or folder of the body's name, with a table that leads there from the class of the body.
+in a file or folder of the body's name, with a table that leads there from the class of the body. Names of tensors are those
+of BERT's files.
 """
 
 import math
@@ -11,8 +12,25 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import Shape
 from bert.errors import ConfigError
+
+Shape = tuple[str, tuple[int, ...]]
+"""A tensor's name and shape."""
+
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+WIDENING = "bert.embeddings.embed_proj.weight"
+"""Matrix that makes narrow embeddings as wide as the layers before their norm."""
+EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
+MLM_HEAD = "cls.predictions"
+
+
+def layer_shapes(name: str, shape: tuple[int, ...], *, bias: bool = True) -> Iterator[Shape]:
+    """Yield the tensors of a linear layer (out, in), as torch has it, or of a norm (width,)."""
+    yield f"{name}.weight", shape
+    if bias:
+        yield f"{name}.bias", shape[:1]
 
 
 @dataclass(frozen=True, slots=True)

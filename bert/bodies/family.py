@@ -11,8 +11,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from bert.bodies.bert import BertBody
-from bert.bodies.body import Body
-from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
+from bert.bodies.body import EMBEDDING, POSITIONS, SEGMENTS, Body
 from bert.errors import CheckpointError, ConfigError
 
 Array = TypeVar("Array")

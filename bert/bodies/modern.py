@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from bert.bodies.body import Body
-from bert.bodies.checks import check_activation, is_whole, plain_activation, require_flag, require_rate
-from bert.bodies.sizes import MAX_LAYERS, Sizes
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, Shape, layer_shapes
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, Body, Shape, layer_shapes
+from bert.bodies.sizes import (
+    MAX_LAYERS,
+    Sizes,
+    check_activation,
+    is_whole,
+    plain_activation,
+    require_flag,
+    require_rate,
+)
 from bert.errors import ConfigError, UnsupportedModelError
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.bodies.bert import BertBody
-from bert.bodies.checks import is_whole
-from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import Shape
+from bert.bodies.body import Shape
+from bert.bodies.sizes import Sizes, is_whole
 from bert.errors import ConfigError
 
 RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"

@@ -5,20 +5,21 @@ export and training import this module. `python -m bert.checkpoint.hub NAME` pri
 """
 
 import importlib.util
+import io
 import logging
 import os
 import re
 import shutil
 import sys
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert.checkpoint.cached_files import check_whole, damaged_files
-from bert.checkpoint.download_progress import downloading
-from bert.checkpoint.hub_answers import check_answers, endpoint
-from bert.checkpoint.hub_failures import explained
+from bert.checkpoint.hub_answers import check_answers, endpoint, explained
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
@@ -27,6 +28,52 @@ from bert.names import HubName
 
 if TYPE_CHECKING:
     from huggingface_hub import ResolvedRevision
+
+SHOWN_FROM_BYTES = 20_000_000
+"""Size of a download from which its tenths are shown."""
+
+
+@contextmanager
+def downloading(what: str, total_bytes: int) -> Iterator[type[Any]]:
+    """Print what is downloaded and how long it took; gives the class that huggingface_hub reports its progress to."""
+    from tqdm import tqdm
+
+    done_bytes = shown_tenths = 0
+
+    class Progress(tqdm):  # type: ignore[misc]
+        """Takes the place of a progress bar, and adds up the bytes of all files."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, "file": io.StringIO(), "disable": False})
+
+        def update(self, n: float | None = 1) -> Any:
+            nonlocal done_bytes, shown_tenths
+            done_bytes += int(n or 0)
+            tenths = 10 * done_bytes // max(1, total_bytes)
+            if shown_tenths < tenths < 10 and total_bytes >= SHOWN_FROM_BYTES:
+                shown_tenths = tenths
+                _write(f"{10 * tenths} % ")
+            return super().update(n)
+
+        def update_transfer(self, n: float | None = 1) -> None:
+            """No-op: received bytes are counted when they are written."""
+
+        def set_transfer_postfix_str(self, *_: Any, **__: Any) -> None:
+            """No-op: a rate is not shown."""
+
+    _write(f"  downloading {what} ({total_bytes / 1e6:,.1f} MB) ... ")
+    start = time.perf_counter()
+    try:
+        yield Progress
+    except BaseException:
+        _write("failed\n")
+        raise
+    _write(f"{time.perf_counter() - start:.1f} s\n")
+
+
+def _write(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)
+
 
 INSTALL = 'pip install ".[export]" in a clone of the repository'
 DESCRIPTIONS = ["config.json", ADAPTER_CONFIG]

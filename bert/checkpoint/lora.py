@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.bodies.body import POSITIONS, SEGMENTS
 from bert.bodies.family import Family
-from bert.bodies.tensors import POSITIONS, SEGMENTS
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
 from bert.files import read_object

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.config_file import read_values
+from bert.bodies.body import EMBEDDING, MLM_HEAD, Shape, layer_shapes
 from bert.bodies.family import Array
-from bert.bodies.tensors import EMBEDDING, MLM_HEAD, Shape, layer_shapes
-from bert.config import BertConfig
+from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
 from bert.tasks.registry import TASKS

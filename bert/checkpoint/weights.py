@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.config_file import read_values
-from bert.bodies.tensors import SEGMENTS
+from bert.bodies.body import SEGMENTS
 from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
-from bert.config import BertConfig
+from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
 from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, read_regular
 from bert.tasks.registry import TASKS

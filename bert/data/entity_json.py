@@ -17,22 +17,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.data.compressed import ending, opened
-from bert.data.conll import is_tagged_word
-from bert.data.examples import WordsExample
+from bert.data.examples import LabelledFile, WordsExample
 from bert.data.files import (
     NOT_UNICODE,
     Place,
     Problems,
+    ending,
     holds_unicode,
     json_lines,
+    opened,
     parse_json,
     read_lines,
     read_text,
 )
-from bert.data.labelled_file import LabelledFile
 from bert.data.spans import LabelledSpan, SpannedWords, read_span
-from bert.data.tagged_words import UnnamedTagsError, check_known, tagged_words
+from bert.data.tagged_words import UnnamedTagsError, check_known, is_tagged_word, tagged_words
 from bert.errors import DataError
 from bert.text.offsets import word_bounds
 

@@ -4,15 +4,15 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.data.compressed import ending
-from bert.data.conll import read_conll
 from bert.data.entity_json import holds_json, read_entity_json
+from bert.data.examples import LabelledFile
+from bert.data.files import ending
 from bert.data.glue import glue_task, guess_task, read_glue
-from bert.data.labelled_file import LabelledFile
 from bert.data.pairs import from_entailment, pair_columns
 from bert.data.rows import ENTAILMENT, TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import DIALECTS, TABLES, column_names, header_of, read_table
+from bert.data.tagged_words import read_conll
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
 

@@ -8,9 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.data.compressed import COMPRESSED, ending
 from bert.data.examples import TextExample
-from bert.data.files import Place, Problems, first_line, json_lines, parse_json, read_lines, read_text
+from bert.data.files import (
+    COMPRESSED,
+    Place,
+    Problems,
+    ending,
+    first_line,
+    json_lines,
+    parse_json,
+    read_lines,
+    read_text,
+)
 from bert.data.rows import TextColumns, text_examples
 from bert.errors import DataError
 

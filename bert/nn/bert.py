@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bert.config import BertConfig
-from bert.nn.activation import activation
 from bert.nn.attention import BertSelfAttention, Mask, Seen, visible
-from bert.nn.encoder import Embeddings, Encoder, LayerStack, Products, initialize
+from bert.nn.encoder import Embeddings, Encoder, LayerStack, Products, activation, initialize
 
 
 class BertEmbeddings(Embeddings):

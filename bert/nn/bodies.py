@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bert.bodies.bert import BertBody
 from bert.bodies.body import Body
-from bert.bodies.deberta.body import DebertaBody
+from bert.bodies.deberta import DebertaBody
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
 from bert.config import BertConfig

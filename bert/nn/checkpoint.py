@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor, equal, from_numpy
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from bert.checkpoint import weights as arrays
 from bert.checkpoint.tensor_names import DECODER, ENCODER
 from bert.checkpoint.weight_files import WEIGHTS

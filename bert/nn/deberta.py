@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bert.bodies.deberta.body import DebertaBody
-from bert.bodies.deberta.distances import row_table
+from bert.bodies.deberta import DebertaBody, row_table
 from bert.config import BertConfig
-from bert.nn.activation import activation
 from bert.nn.attention import BertSelfAttention, Seen, TextRows, attend
 from bert.nn.bert import BertLayers, BertModel
-from bert.nn.encoder import Products
+from bert.nn.encoder import Products, activation
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The loss of each head, as a sum over targets with their number.
 
 A mean would make gradient accumulation and several processes a mean of means; the caller divides by the number of
-targets in the whole optimiser step instead. B texts, T tokens, K labels.
+targets in the whole optimiser step instead. B texts or pairs, T tokens, K labels, C candidates, E width of embeddings, which
+have length 1.
 """
 
 from typing import NamedTuple
@@ -117,3 +118,33 @@ def blend(soft: Loss, hard: Loss, alpha: float) -> Loss:
     """Weigh a teacher's loss with `alpha` and the labels' with the rest; both are over the same targets."""
     assert soft.targets == hard.targets, f"{soft.targets} soft targets beside {hard.targets}"
     return Loss(alpha * soft.total + (1 - alpha) * hard.total, hard.targets)
+
+
+def cosent(cosines: Tensor, scores: Tensor, scale: float) -> Loss:
+    """Compare the order of cosines (B,) with that of scores (B,), over all two pairs of which one has the higher score.
+
+    The loss of a batch is log(1 + sum of exp(scale · (cosine of the lower score - cosine of the higher))) (CoSENT, Su
+    2022, kexue.fm/archives/8847). It is counted once a pair, so that parts of a batch weigh by their size.
+    """
+    is_lower = scores[None, :] < scores[:, None]  # (B, B)
+    wrong = scale * (cosines[None, :] - cosines[:, None])
+    flat = wrong.masked_fill(~is_lower, torch.finfo(wrong.dtype).min).flatten()
+    total = torch.logsumexp(F.pad(flat, (1, 0)), 0)
+    return Loss(total * len(scores), len(scores))
+
+
+def ranking(anchors: Tensor, candidates: Tensor, false_negatives: Tensor, scale: float) -> Loss:
+    """Choose each anchor's own candidate among all: cross entropy of scaled cosines (InfoNCE, arXiv 1807.03748).
+
+    Anchors are (B, E), candidates (C, E), of which the first B belong to the anchors in their order. False negatives
+    (B, C) are True where another candidate belongs to the anchor as well, and are left out.
+    """
+    cosines = scale * (anchors @ candidates.T)
+    logits = cosines.masked_fill(false_negatives, torch.finfo(cosines.dtype).min)
+    return cross_entropy(logits, torch.arange(len(anchors), device=logits.device), count=len(anchors))
+
+
+def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float) -> Loss:
+    """Ask that each positive (N, E) is nearer to its anchor (N, E) than the negative (N, E), by `margin` of the cosine."""
+    nearer = (anchors * (positives - negatives)).sum(-1)
+    return Loss(F.relu(margin - nearer).sum(), len(anchors))

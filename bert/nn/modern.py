@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from bert.bodies.modern import ModernBody
 from bert.config import BertConfig
-from bert.nn.activation import activation
 from bert.nn.attention import Mask, Seen, TextRows, attend, score_dtype, visible
-from bert.nn.encoder import Embeddings, Encoder, LayerStack, Products, initialize
+from bert.nn.encoder import Embeddings, Encoder, LayerStack, Products, activation, initialize
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, (B or 1, 1, T, D / 2) each."""

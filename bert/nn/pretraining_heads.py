@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert.config import BertConfig
-from bert.nn.activation import activation
-from bert.nn.encoder import initialize
+from bert.nn.encoder import activation, initialize
 from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200

@@ -15,8 +15,7 @@ from bert.tasks.ignored_words import SYMBOLS, has_symbols, without_symbols, with
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
-from bert.text.joined_words import word_starts
-from bert.text.offsets import extend_over_marks
+from bert.text.offsets import extend_over_marks, word_starts
 
 Indices = NDArray[np.intp]
 

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.encoding import Encoding

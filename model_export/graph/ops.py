@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.tensors import WIDENING
+from bert.bodies.body import WIDENING
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, WIDENING
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, WIDENING
 from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
 
 

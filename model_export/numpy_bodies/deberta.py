@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from bert.bodies.deberta.body import CONVOLUTION, DISTANCES, DISTANCES_NORM, DebertaBody
-from bert.bodies.deberta.distances import distance_rows
+from bert.bodies.deberta import CONVOLUTION, DISTANCES, DISTANCES_NORM, DebertaBody, distance_rows
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.numpy_bodies.bert import NumpyBert

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from bert.bodies.modern import ModernBody
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
 
 

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert.data.examples import QaExample, TextExample, WordsExample
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile, QaExample, TextExample, WordsExample
 from bert.data.read import read_labelled
 from bert.errors import CheckpointError, ConfigError, DataError, ExportError
 from bert.metrics.classification import accuracy
@@ -21,7 +20,7 @@ from bert.metrics.squad import squad_em_f1, squad_v2
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
-from bert.text.joined_words import join_words
+from bert.text.offsets import join_words
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText, make_text

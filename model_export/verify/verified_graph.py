@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoint.weights import Checkpoint
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile
 from bert.errors import BertError
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Compared

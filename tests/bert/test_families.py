@@ -14,8 +14,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bert.bodies.body import POSITIONS, SEGMENTS
 from bert.bodies.family import TASKS as TASK_IDS
-from bert.bodies.tensors import POSITIONS, SEGMENTS
 from bert.checkpoint.description import Stated
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import read_checkpoint, read_weights
@@ -23,8 +23,8 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import FAMILIES
 from bert.nn import heads
-from bert.nn.activation import activation
 from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.encoder import activation
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, SPECS, vocabulary

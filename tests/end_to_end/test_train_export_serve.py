@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
-from bert.data.conll import read_conll
 from bert.data.squad import read_squad
+from bert.data.tagged_words import read_conll
 from bert.metrics.squad import squad_v2
 from bert.tasks.spec import TaskSpec
 from tests.end_to_end.conftest import TINY_TASKS

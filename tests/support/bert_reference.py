@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.models.bert import modeling_bert
 
-from bert.bodies.checks import ACTIVATIONS
+from bert.bodies.sizes import ACTIVATIONS
 from bert.config import BertConfig
 from bert.nn import heads, losses
 from bert.nn.heads import BertForPreTraining, BertForQuestionAnswering, BertHead

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bert.bodies.deberta.body import DebertaBody
+from bert.bodies.deberta import DebertaBody
 from bert.config import BertConfig
 from bert.nn.heads import BertForMaskedLM
 from tests.support.bert_reference import fill

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
+from bert.bodies.body import EMBEDDING, POSITIONS, SEGMENTS
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.data.compressed import opened
-from bert.data.files import NOT_UNICODE, holds_unicode
+from bert.data.files import NOT_UNICODE, holds_unicode, opened
 from bert.errors import DataError
 from training.corpus.open_dataset import open_dataset
 from training.corpus.text_files import TextFile

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.data.compressed import COMPRESSED, ending
+from bert.data.files import COMPRESSED, ending
 from bert.errors import DataError
 from training.corpus.open_dataset import is_saved
 from training.corpus.settings import TextSource

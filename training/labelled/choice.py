@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bert.data.compressed import ending
 from bert.data.examples import ChoiceExample
-from bert.data.files import NOT_UNICODE, Place, Problems, holds_unicode
+from bert.data.files import NOT_UNICODE, Place, Problems, ending, holds_unicode
 from bert.data.tables import read_rows, split_records
 from bert.errors import DataError
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.data.compressed import COMPRESSED, ending
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from bert.data.files import Problems
+from bert.data.files import COMPRESSED, Problems, ending
 from bert.data.read import Labels, text_columns
 from bert.data.rows import text_examples
 from bert.data.squad import Question, squad_examples

@@ -20,7 +20,7 @@ from bert.tasks.ner import (
     word_tags,
     word_targets,
 )
-from bert.text.joined_words import join_words
+from bert.text.offsets import join_words
 from bert.tokenizer import Pieces, Window
 from training.engine.device import send
 from training.labelled.summary import Lengths

@@ -16,7 +16,7 @@ from bert.data.examples import TextExample
 from bert.encoding import Encoding
 from bert.errors import ConfigError
 from bert.metrics.correlation import pearson, spearman
-from bert.nn import embedding_losses, losses
+from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
@@ -149,7 +149,7 @@ class SimilarityFinetuning(FinetuneTask):
         scores = send(torch.tensor(batch.targets), vectors.device)
         cosines = (vectors[::2] * vectors[1::2]).sum(-1)
         if self.loss_name == "cosent":
-            return embedding_losses.cosent(cosines, scores, self.settings.scale)
+            return losses.cosent(cosines, scores, self.settings.scale)
         return losses.regression(cosines, scores)
 
     def _pairs_loss(self, vectors: Tensor, batch: FeatureBatch) -> Loss:
@@ -162,17 +162,17 @@ class SimilarityFinetuning(FinetuneTask):
         )
         if self.loss_name == "triplet":
             owner = send(torch.from_numpy(np.repeat(np.arange(len(counts)), counts - 2)), device)
-            return embedding_losses.triplet(anchors[owner], positives[owner], negatives, self.settings.margin)
+            return losses.triplet(anchors[owner], positives[owner], negatives, self.settings.margin)
         keys = np.concatenate(batch.targets)
         first_keys, positive_keys = keys[first], keys[first + 1]
         wrong = false_negatives(first_keys, positive_keys, np.concatenate([positive_keys, keys[others]]))
         candidates = torch.cat([positives, negatives])
         scale = self.settings.scale
-        loss = embedding_losses.ranking(anchors, candidates, send(torch.from_numpy(wrong), device), scale)
+        loss = losses.ranking(anchors, candidates, send(torch.from_numpy(wrong), device), scale)
         if not self.settings.symmetric:
             return loss
         wrong = false_negatives(positive_keys, first_keys, first_keys)
-        back = embedding_losses.ranking(positives, anchors, send(torch.from_numpy(wrong), device), scale)
+        back = losses.ranking(positives, anchors, send(torch.from_numpy(wrong), device), scale)
         return Loss((loss.total + back.total) / 2, loss.targets)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:

@@ -4,7 +4,7 @@ Which of two equal forms is written was measured (docs/measurements/2026-11-22-e
 is several times faster than SkipLayerNormalization, and Gather + Add + LayerNormalization than EmbedLayerNormalization.
 """
 
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.ops import GraphOps
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from bert.errors import ExportError
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.ops import GraphOps

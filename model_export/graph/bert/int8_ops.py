@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.tensors import EMBEDDINGS_NORM
+from bert.bodies.body import EMBEDDINGS_NORM
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import CpuOps

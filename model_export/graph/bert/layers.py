@@ -3,7 +3,7 @@
 T tokens, H width, e the embeddings', I the feed-forward layer's, P positions, K scores, V vocabulary.
 """
 
-from bert.bodies.tensors import EMBEDDING, MLM_HEAD
+from bert.bodies.body import EMBEDDING, MLM_HEAD
 from bert.checkpoint.tensor_names import Weights
 from bert.tasks.task import Head, Task
 from model_export.graph.bert.cpu_ops import CpuOps

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from bert.bodies.deberta.body import DISTANCES, DISTANCES_NORM, TERMS, DebertaBody
-from bert.bodies.deberta.distances import distance_rows
+from bert.bodies.deberta import DISTANCES, DISTANCES_NORM, TERMS, DebertaBody, distance_rows
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import MICROSOFT

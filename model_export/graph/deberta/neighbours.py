@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.deberta.body import CONVOLUTION, DebertaBody
+from bert.bodies.deberta import CONVOLUTION, DebertaBody
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter

@@ -6,7 +6,7 @@ T = R * S tokens, H width, Q queries in a row, P positions.
 from abc import abstractmethod
 from functools import cached_property
 
-from bert.bodies.deberta.body import CONVOLUTION, DebertaBody
+from bert.bodies.deberta import CONVOLUTION, DebertaBody
 from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.bert.cuda_ops import CudaOps

@@ -9,7 +9,7 @@ N texts, L tokens of the longest, T tokens, H width, A heads, D their size, K ro
 import numpy as np
 from onnx import TensorProto
 
-from bert.bodies.deberta.body import CONVOLUTION, DebertaBody
+from bert.bodies.deberta import CONVOLUTION, DebertaBody
 from model_export.graph.deberta.distance_terms import distance_table, projected_distances
 from model_export.graph.deberta.neighbours import convolution_weights
 from model_export.graph.graph_builder import MICROSOFT, text_places

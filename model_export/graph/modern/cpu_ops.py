@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from onnx import TensorProto
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from model_export.graph.bert.cpu_ops import MASKED_SCORE, CpuOps, product_block
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.modern.long_rows import LongRows

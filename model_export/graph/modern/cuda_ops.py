@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from model_export.graph.bert.cpu_ops import MASKED_SCORE
 from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.graph_builder import MICROSOFT, text_places

@@ -1,7 +1,7 @@
 """ModernBERT's layers and heads, operator by operator. T tokens, H width, I the gated layer's, P positions, N texts."""
 
+from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from bert.bodies.modern import ModernBody
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from bert.checkpoint.tensor_names import Weights, head_name
 from bert.config import BertConfig
 from bert.tasks.task import Head, Task

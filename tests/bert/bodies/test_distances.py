@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from bert.bodies.deberta.distances import distance_rows, row_table
+from bert.bodies.deberta import distance_rows, row_table
 
 FAR = np.arange(-700, 701)
 

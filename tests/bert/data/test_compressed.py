@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bert.data.compressed import ending, stem
-from bert.data.files import first_line, read_text
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile
+from bert.data.files import ending, first_line, read_text, stem
 from bert.data.read import read_labelled
 from bert.errors import DataError
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert.data.conll import read_conll
-from bert.data.tagged_words import bio_labels, to_bio
+from bert.data.tagged_words import bio_labels, read_conll, to_bio
 from bert.errors import DataError
 from tests.support.files import Write
 

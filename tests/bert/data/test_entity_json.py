@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.data.entity_json import read_entity_json
-from bert.data.examples import WordsExample
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile, WordsExample
 from bert.data.read import guess_format, read_labelled
 from bert.errors import DataError
 from bert.text.offsets import word_bounds

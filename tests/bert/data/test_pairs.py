@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from bert.data.examples import TextExample
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile, TextExample
 from bert.data.read import read_labelled
 from bert.errors import ConfigError, DataError
 from tests.support.files import Write

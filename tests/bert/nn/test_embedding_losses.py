@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bert.nn.embedding_losses import cosent, ranking, triplet
+from bert.nn.losses import cosent, ranking, triplet
 
 SCALE = 20.0
 

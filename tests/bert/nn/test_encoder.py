@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 from transformers.models.bert import modeling_bert
 
-from bert.bodies.checks import ACTIVATIONS
+from bert.bodies.sizes import ACTIVATIONS
 from bert.config import BertConfig
 from bert.nn import attention
-from bert.nn.activation import activation
 from bert.nn.attention import attention_bias, plain_attention
 from bert.nn.bert import BertModel
-from bert.nn.encoder import recompute_activations
+from bert.nn.encoder import activation, recompute_activations
 from bert.nn.heads import BertForPreTraining
 from tests.support.bert_reference import (
     assert_same,

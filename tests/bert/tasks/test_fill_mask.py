@@ -14,7 +14,7 @@ from bert.tasks import fill_mask
 from bert.tasks.fill_mask import MASK, FillMaskTask, best_pieces, decode, encode, fill, hide, mask_positions
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import softmax
-from bert.text.special_pieces import written
+from bert.text.special_tokens import written
 from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import TEXTS

@@ -15,7 +15,7 @@ from bert.metrics.entities import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
 from bert.tasks.spec import TaskSpec
-from bert.text.joined_words import join_words
+from bert.text.offsets import join_words
 from bert.tokenizer import Tokenizer
 from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokenizer, read
 from tests.support.tokenizers import KINDS, backend_of

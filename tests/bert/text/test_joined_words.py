@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.text.joined_words import join_words, word_starts
-from bert.text.offsets import word_bounds
+from bert.text.offsets import join_words, word_bounds, word_starts
 
 WORDS = st.lists(
     st.sampled_from(

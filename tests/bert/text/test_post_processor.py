@@ -6,7 +6,7 @@ from hypothesis import given
 from tokenizers import models, processors
 
 from bert.errors import CheckpointError
-from bert.text.post_processor import pair_form
+from bert.text.special_tokens import pair_form
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import TEXTS
 from tests.support.tokenizers import KINDS, backend_of

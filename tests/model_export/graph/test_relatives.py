@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from bert.bodies.deberta.body import DebertaBody
+from bert.bodies.deberta import DebertaBody
 from bert.config import BertConfig
 from bert.graph_inputs import Packer
 from bert.tasks.spec import TaskSpec

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.data.examples import TextExample
-from bert.data.labelled_file import LabelledFile
+from bert.data.examples import LabelledFile, TextExample
 from bert.errors import CheckpointError, ConfigError, DataError, ExportError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.errors import CheckpointError, ConfigError

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from bert.bodies.tensors import SEGMENTS
+from bert.bodies.body import SEGMENTS
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.tokenizer import Tokenizer

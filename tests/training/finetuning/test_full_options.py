@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from bert.bodies.tensors import EMBEDDING
+from bert.bodies.body import EMBEDDING
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
 from bert.errors import ConfigError

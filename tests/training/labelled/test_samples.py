@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bert.data.conll import read_conll
 from bert.data.entity_json import read_entity_json
+from bert.data.examples import LabelledFile
 from bert.data.glue import read_glue
-from bert.data.labelled_file import LabelledFile
 from bert.data.read import read_labelled
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import read_table
-from bert.data.tagged_words import bio_labels
+from bert.data.tagged_words import bio_labels, read_conll
 from bert.tasks.spec import TaskSpec
 from training.data_file import DataFile
 from training.labelled.choice import read_choice

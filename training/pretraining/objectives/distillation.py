@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from bert.bodies.tensors import SEGMENTS
+from bert.bodies.body import SEGMENTS
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.errors import ConfigError
-from bert.nn.activation import activation
 from bert.nn.checkpoint import save_weights
+from bert.nn.encoder import activation
 from bert.nn.losses import IGNORED
 from tests.support.bert_reference import assert_same
 from tests.support.configs import config_of

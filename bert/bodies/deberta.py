@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bert.bodies.bert import BertBody
-from bert.bodies.checks import ACTIVATIONS, check_activation, require_flag, require_whole
-from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import Shape, layer_shapes
+from bert.bodies.body import Shape, layer_shapes
+from bert.bodies.sizes import ACTIVATIONS, Sizes, check_activation, require_flag, require_whole
 from bert.errors import ConfigError, UnsupportedModelError
 
 DISTANCES, DISTANCES_NORM = "bert.encoder.rel_embeddings.weight", "bert.encoder.LayerNorm"
-"""Vectors of distances (`bert.bodies.deberta.distances`), and the norm of all of them."""
+"""Vectors of distances (`bert.bodies.deberta`), and the norm of all of them."""
 CONVOLUTION = "bert.encoder.conv"
 TERMS = {"c2p": ("key", "pos_key_proj"), "p2c": ("query", "pos_query_proj")}
 """Term of the scores → the layer that projects distances for it, shared with the content or of its own."""
@@ -164,3 +166,35 @@ def _terms(named: object) -> tuple[str, ...]:
 def _refuse_other(values: Mapping[str, Any], key: str, needed: int) -> None:
     if (found := values.get(key, needed)) != needed:
         raise UnsupportedModelError(f"{key} is {found!r}; only {needed} is read with this hidden_size")
+
+
+def distance_rows(distances: NDArray[np.int64], span: int, buckets: int, furthest: int) -> NDArray[np.int64]:
+    """Return the row of the table, 0 to 2 * span - 1, of each distance, the query's position less the key's.
+
+    Without `buckets` each distance has a row of its own. With them, those above half their number share a row with more
+    and more neighbours, up to `furthest`. What is further apart has the outermost row of its direction.
+    """
+    found = _log_buckets(distances, buckets, furthest) if buckets > 0 else distances
+    return np.clip(found + span, 0, 2 * span - 1)
+
+
+def row_table(tokens: int, span: int, buckets: int, furthest: int) -> NDArray[np.int64]:
+    """Return the row of each query (row) and key (column) of a text, (T, T)."""
+    rows = distance_rows(np.arange(1 - tokens, tokens), span, buckets, furthest)
+    places = np.arange(tokens)
+    return np.take(rows, places[:, None] - places + tokens - 1)
+
+
+def _log_buckets(distances: NDArray[np.int64], buckets: int, furthest: int) -> NDArray[np.int64]:
+    middle = buckets // 2
+    # In float32 as in `transformers`: other rounding would give a distance to another bucket.
+    # The logarithms themselves are rounded once, from float64.
+    reached = np.maximum(np.abs(distances), middle)
+    growth = _log32(reached / middle) / _log32(np.array((furthest - 1) / middle))
+    far = np.ceil(growth * np.float32(middle - 1)).astype(np.int64) + middle
+    return np.where(np.abs(distances) <= middle, distances, np.sign(distances) * far)
+
+
+def _log32(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return logarithms of values rounded to float32, correctly rounded to float32."""
+    return np.log(values.astype(np.float32).astype(np.float64)).astype(np.float32)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bert.bodies.body import EMBEDDING, POSITIONS, SEGMENTS
 from bert.bodies.family import Family
-from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
 from bert.errors import CheckpointError
 
 DISCRIMINATOR = "mask_predictions."

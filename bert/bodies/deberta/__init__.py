@@ -1,1 +1,0 @@
-"""DeBERTa's body: attention whose scores depend on the distance of query and key."""
