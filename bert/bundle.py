@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError
 from bert.files import MAX_FILE_BYTES, absence, atomic_dir, file_sha256, put_back, read_regular
@@ -91,8 +90,11 @@ def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
         manifest = Manifest.from_dict(values)
     except BundleError as error:
         raise type(error)(f"{file}: {error}; export the checkpoint again") from None
-    if verify_hashes:
-        _check_own_hash(file, values)
+    if verify_hashes and values[SHA256] != own_sha256(values):
+        raise BundleIntegrityError(
+            f"{file} was changed since it was written: it has not the {SHA256} that it names; export the "
+            "checkpoint again"
+        )
     _check_files(folder, manifest, verify_hashes=verify_hashes)
     return Bundle(folder, manifest, verify_hashes)
 
@@ -120,7 +122,8 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
             f"{folder} is there already, and a bundle never changes; choose another folder, or replace it with "
             "--overwrite"
         )
-    if folder.exists() and not _may_go(folder):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not (is_empty or (folder / MANIFEST).is_file()):  # it was named by mistake
         raise BundleError(
             f"{folder} is there and is not a bundle (it has no {MANIFEST}), so it is not replaced"
         )
@@ -181,19 +184,6 @@ def _check_hash(file: Path, actual: str, expected: str) -> None:
         raise BundleIntegrityError(
             f"{file} has sha256 {actual}, the manifest says {expected}: the file was changed; "
             "export the checkpoint again"
-        )
-
-
-def _may_go(folder: Path) -> bool:
-    """Tell whether a folder is a bundle, or empty: anything else was named by mistake."""
-    return (folder / MANIFEST).is_file() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def _check_own_hash(file: Path, values: Mapping[str, Any]) -> None:
-    if values[SHA256] != own_sha256(values):
-        raise BundleIntegrityError(
-            f"{file} was changed since it was written: it has not the {SHA256} that it names; export the "
-            "checkpoint again"
         )
 
 

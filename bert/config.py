@@ -123,7 +123,8 @@ class BertConfig(Sizes):
     def is_plain_body(self) -> bool:
         """Tell whether the body is BERT's own: a file of BERT can hold it."""
         is_stacked = self.layer_order == tuple(range(self.num_hidden_layers))
-        return self.body.is_plain and is_stacked and not self.projects_embeddings
+        has_its_layers = type(self.body) is BertBody  # those of a body made from it are others
+        return has_its_layers and is_stacked and not self.projects_embeddings
 
     @property
     def pooled_dropout(self) -> float:

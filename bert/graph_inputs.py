@@ -49,13 +49,12 @@ def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWH
         "position_ids": _COUNTED[:, :tokens],
         "text_ids": _ZEROS[:, :tokens],
         "positions": head.astype(np.int32),
-        **(_one_head(head) if len(head) == 1 else {}),
+        **(
+            {"row_heads": np.array([[head[0], 0]], np.int32), "head_order": _ZEROS[0, :1]}
+            if len(head) == 1
+            else {}
+        ),
     }
-
-
-def _one_head(head: Positions) -> dict[str, Ints]:
-    """Return what `_heads_by_row` returns for one position in one row."""
-    return {"row_heads": np.array([[head[0], 0]], np.int32), "head_order": _ZEROS[0, :1]}
 
 
 def row_inputs(

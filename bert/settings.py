@@ -218,13 +218,10 @@ def _error_line(item: Any, kind: type[BaseModel]) -> str:
     message = str(item["msg"]).removeprefix("Value error, ")
     if message.startswith("Input "):
         message = f"i{message[1:]}"
-    is_shown = isinstance(given, str | int | float) and not _is_secret(kind, place)
-    return f"{name}{message}{f' (given: {given!r})' if is_shown else ''}"
-
-
-def _is_secret(kind: type[BaseModel], place: Sequence[int | str]) -> bool:
     field = kind.model_fields.get(str(place[0])) if place else None
-    return field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    is_secret = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    is_shown = isinstance(given, str | int | float) and not is_secret
+    return f"{name}{message}{f' (given: {given!r})' if is_shown else ''}"
 
 
 def _names_at(kind: Any, way: Sequence[int | str]) -> Iterator[str]:

@@ -21,11 +21,6 @@ from bert.bodies.sizes import Sizes
 class BertBody(Body):
     """The body of Devlin et al. 2018 (arXiv 1810.04805), and of all whose layers are its own."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether the layers are BERT's, which those of a body made from it are not."""
-        return type(self) is BertBody
-
     def shapes(self, sizes: Sizes, *, projects: bool) -> Iterator[Shape]:
         """Yield the tensors of embeddings and layers, and of a linear layer between them where embeddings are projected."""
         h, i = sizes.hidden_size, sizes.intermediate_size

@@ -35,7 +35,7 @@ def layer_shapes(name: str, shape: tuple[int, ...], *, bias: bool = True) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Body(ABC):
-    """A body; its fields hold what its own keys of `config.json` say. Defaults here are BERT's, but for `is_plain`."""
+    """A body; its fields hold what its own keys of `config.json` say. Defaults here are BERT's."""
 
     projects_before_norm: ClassVar[bool] = False
     """Narrow embeddings are widened, without a bias, before their norm and not after it."""
@@ -82,11 +82,6 @@ class Body(ABC):
     @abstractmethod
     def vocabulary_shapes(self, sizes: Sizes) -> Iterator[Shape]:
         """Yield the tensors of the masked language model's head; its decoder is the word embedding."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether the layers are BERT's: a file of BERT can hold them."""
-        return False
 
     @property
     def has_positions(self) -> bool:

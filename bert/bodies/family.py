@@ -246,15 +246,11 @@ class Family:
         if not self._has_segments(config):
             if self.has_segment_table and SEGMENTS in found and POSITIONS in found:
                 found[POSITIONS] = _with_first_row(found, POSITIONS, SEGMENTS, found[SEGMENTS])
-            if self._needs_zeros(found):
-                # Two rows: some tokenizers number the texts of a pair all the same.
+            has_place = SEGMENTS in found or not self.has_segment_table
+            if self.body.reads_segments and EMBEDDING in found and has_place:
+                # Zeros in their place. Two rows: some tokenizers number the texts of a pair all the same.
                 found[SEGMENTS] = found[EMBEDDING][:2] - found[EMBEDDING][:2]
         return found
-
-    def _needs_zeros(self, found: Mapping[str, Any]) -> bool:
-        """Tell whether a body without segments reads a table of zeros in their place."""
-        has_place = SEGMENTS in found or not self.has_segment_table
-        return self.body.reads_segments and EMBEDDING in found and has_place
 
     def _refuse_two_bodies(self, names: Iterable[str]) -> None:
         """Raise CheckpointError where a file has a tensor of the body twice, with and without its prefix or as gamma."""

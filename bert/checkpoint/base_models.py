@@ -73,8 +73,7 @@ def _sha256(files: tuple[tuple[Path, int, int, int], ...]) -> str:
     found = hashlib.sha256()
     for file, *_ in files:
         with open_regular(file) as stream:
-            while part := stream.read(1 << 20):
-                found.update(part)
+            hashlib.file_digest(stream, lambda: found)
     return found.hexdigest()
 
 

@@ -72,8 +72,6 @@ def _is_whole(file: Path, listed: "RepoFile | None", sha256: str | None) -> bool
 
 
 def _digest(file: Path, kind: str, before: bytes = b"") -> str:
-    found = hashlib.new(kind, before, usedforsecurity=False)
     with file.open("rb") as stream:
-        while part := stream.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
+        begun = hashlib.new(kind, before, usedforsecurity=False)
+        return hashlib.file_digest(stream, lambda: begun).hexdigest()

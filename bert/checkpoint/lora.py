@@ -76,7 +76,8 @@ def merge(
     merged = dict(base)
     factors: dict[str, Weights] = {}
     for key, tensor in adapter.items():
-        name = _base_name(key)
+        name = key.removeprefix("base_model.model.").replace(".base_layer.", ".")
+        name = name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".")
         if ".original_module." in name:  # with bias="all" peft also saves what its copy took the place of
             continue
         match = _FACTORS.match(name)
@@ -102,11 +103,6 @@ def _table(
     if name == SEGMENTS and name in base and len(tensor) == 1:
         return base[name]
     return tensor
-
-
-def _base_name(key: str) -> str:
-    name = key.removeprefix("base_model.model.").replace(".base_layer.", ".")
-    return name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".")
 
 
 def _add_product(

@@ -94,11 +94,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
             )
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"tensor {name!r} holds values that are not numbers (inf or nan)")
-    if TASKS[spec.task].head is Head.VOCABULARY:
-        _check_tied(weights)
-
-
-def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
-    """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
-    if DECODER in weights and not np.array_equal(weights[DECODER], weights[EMBEDDING]):
+    # Many files repeat the word embedding under the decoder's name.
+    is_tied = DECODER not in weights or np.array_equal(weights[DECODER], weights[EMBEDDING])
+    if TASKS[spec.task].head is Head.VOCABULARY and not is_tied:
         raise UnsupportedModelError(f"{DECODER} is not the word embedding, as it is in plain BERT")

@@ -8,8 +8,7 @@ from bert.data.entity_json import holds_json, read_entity_json
 from bert.data.examples import LabelledFile
 from bert.data.files import ending
 from bert.data.glue import glue_task, guess_task, read_glue
-from bert.data.pairs import from_entailment, pair_columns
-from bert.data.rows import ENTAILMENT, TextColumns
+from bert.data.rows import ENTAILMENT, TextColumns, from_entailment, pair_columns
 from bert.data.squad import read_squad
 from bert.data.tables import DIALECTS, TABLES, column_names, header_of, read_table
 from bert.data.tagged_words import read_conll
@@ -146,7 +145,8 @@ def text_columns(
 def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels) -> list[Any]:
     wanted = file.columns if TASKS[task].needs_pairs else {"text": "text", "label": "label", **file.columns}
     present = column_names(file.path, tuple(name for name in wanted.values() if name))
-    if not file.columns and "text" not in present and guess_task(present) and _has_tabs(file.path):
+    has_tabs = ending(file.path) in DIALECTS and header_of(file.path, ())[0].separator == "\t"
+    if not file.columns and "text" not in present and guess_task(present) and has_tabs:
         return _read_glue(file, task, problem_type)
     columns = text_columns(file, task, problem_type, labels, present)
     missing = [name for name in columns.named if name not in present]
@@ -166,11 +166,6 @@ def _named_columns(file: LabelledFile, columns: TextColumns, present: Collection
     read = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
     named = {key: name if name in present else "..." for key, name in read.items() if name}
     return file.with_columns({**file.columns, **named})
-
-
-def _has_tabs(path: Path) -> bool:
-    """Tell whether tabs separate a table's columns, as in GLUE."""
-    return ending(path) in DIALECTS and header_of(path, ())[0].separator == "\t"
 
 
 def _read_glue(file: LabelledFile, task: str, problem_type: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -55,8 +56,9 @@ def squad_examples(
         example = _example(title, context, question, problems, count)
         if example is not None:
             examples.append(example)
-    for question_id in _repeated(example.id for example in examples):
-        problems.add(line_of_id(question_id), f"question id {question_id} occurs twice")
+    for question_id, times in Counter(example.id for example in examples).items():
+        if times > 1:
+            problems.add(line_of_id(question_id), f"question id {question_id} occurs twice")
     if len(count.dropped) > MAX_DROPPED_SHARE * (len(examples) + len(count.dropped)):
         for question_id, reason in count.dropped:
             problems.add(line_of_id(question_id), f"question {question_id}: {reason}")
@@ -155,7 +157,7 @@ def _placed(context: str, text: str, start: int, count: _Count) -> tuple[str, in
         return None
     if start >= 0 and context[start : start + len(text)] == text:
         return text, start
-    places = list(_occurrences(context, text))
+    places = [found.start() for found in re.finditer(f"(?={re.escape(text)})", context)]
     if not places:
         return None
     nearest = min(places, key=lambda place: abs(place - start))
@@ -163,17 +165,6 @@ def _placed(context: str, text: str, start: int, count: _Count) -> tuple[str, in
         return None
     count.mended += 1
     return text, nearest
-
-
-def _occurrences(context: str, text: str) -> Iterator[int]:
-    place = context.find(text)
-    while place >= 0:
-        yield place
-        place = context.find(text, place + 1)
-
-
-def _repeated(ids: Iterable[str]) -> list[str]:
-    return [question_id for question_id, times in Counter(ids).items() if times > 1]
 
 
 def _line_of_id(text: str, question_id: str) -> int | None:

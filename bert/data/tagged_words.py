@@ -164,7 +164,7 @@ def sentences(lines: Iterable[str], report: Report) -> Iterator[list[Line]]:
             if sentence:
                 yield sentence
             sentence = []
-        elif not _is_comment(line, columns[-1]):
+        elif not line.startswith("# ") or is_tag(columns[-1]):  # `# sent_id = 7`, not the word # with its tag
             sentence += _word(number, columns, report)
     if sentence:
         yield sentence
@@ -175,11 +175,6 @@ def _columns(line: str) -> list[str]:
     if "\t" in line:
         return [column.strip() for column in line.split("\t")]
     return [column for column in line.strip().split(" ") if column]
-
-
-def _is_comment(line: str, last: str) -> bool:
-    """Tell `# sent_id = 7` from the word # with its tag."""
-    return line.startswith("# ") and not is_tag(last)
 
 
 def is_tagged_word(line: str) -> bool:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from bert.encoding import Pieces
 from bert.tasks import ner
-from bert.tasks.ignored_words import without_tags
 from bert.tasks.ner import Entity
 from bert.tasks.spec import TaskSpec
-from bert.tasks.tags import TagScheme
+from bert.tasks.tags import TagScheme, without_tags
 from bert.tasks.task import Floats, softmax
 from bert.text.offsets import span_bounds
 

@@ -15,7 +15,6 @@ from bert.tasks.task import (
     Task,
     sigmoid,
     softmax,
-    top_of_two_or_more,
 )
 
 _ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
@@ -139,22 +138,16 @@ def _merged(scores: Floats, tokens: Sequence[int], merge: WindowMerge) -> Floats
 def _ranked(scores: Floats, labels: Sequence[str], scoring: Scoring) -> list[Classification]:
     """Turn scores (N, K) into results."""
     order = (-scores).argsort(axis=-1, kind="stable")[:, : scoring.top_k]
-    results = [
-        _result(labels, best_first, values)
-        for best_first, values in zip(order.tolist(), scores.tolist(), strict=True)
-    ]
+    results = []
+    for best_first, values in zip(order.tolist(), scores.tolist(), strict=True):
+        pairs = tuple([(labels[column], values[column]) for column in best_first])
+        results.append(Classification(*pairs[0], pairs))
     if scoring.threshold is None:
         return results
     least = scoring.threshold
     return [
         replace(each, scores=tuple([found for found in each.scores if found[1] >= least])) for each in results
     ]
-
-
-def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[float]) -> Classification:
-    scores = tuple([(labels[column], values[column]) for column in best_first])
-    label, score = scores[0]
-    return Classification(label, score, scores)
 
 
 def _check(logits: Floats, spec: TaskSpec) -> None:
@@ -183,10 +176,6 @@ class ClassificationTask(Task):
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return the probabilities of the labels; of a regression the numbers."""
         return [_scores(logits, spec) for logits in outputs]
-
-    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-        """Return the top label of every text; None for a regression."""
-        return top_of_two_or_more(outputs)
 
     def compared(self, spec: TaskSpec) -> Compared:
         """Return ORDER for a regression, else LABELS."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bert.encoding import MASK_WORD, Encoding, Ints, Pieces
 from bert.errors import CheckpointError, InputError
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Floats, Head, Positions, Task, softmax, top_of_two_or_more
+from bert.tasks.task import Compared, Floats, Head, Positions, Task, softmax
 from bert.tokenizer import Tokenizer
 
 MASK = "[MASK]"
@@ -141,7 +141,10 @@ def _filled(text: str, start: int, end: int, tokenizer: Tokenizer, best: Floats,
     every 0.2 ms keeps another that waits for the lock from ever getting it (up to 1 s was measured).
     """
     known = ((int(i), score) for i, score in zip(*best.tolist(), strict=True) if tokenizer.has_id(int(i)))
-    candidates = (_candidate(text, start, end, tokenizer, i, score) for i, score in islice(known, top_k))
+    candidates = (
+        Candidate(tokenizer.id_to_token(i), i, score, fill(text, start, end, *tokenizer.written(i)))
+        for i, score in islice(known, top_k)
+    )
     return FilledMask(start, end, tuple(candidates))
 
 
@@ -157,13 +160,6 @@ def fill(text: str, start: int, end: int, written: str, goes_on: bool) -> str:
     elif not before or before[-1].isspace():
         written = written.removeprefix(" ")
     return before + written + text[end:]
-
-
-def _candidate(
-    text: str, start: int, end: int, tokenizer: Tokenizer, token_id: int, score: float
-) -> Candidate:
-    token = tokenizer.id_to_token(token_id)
-    return Candidate(token, token_id, score, fill(text, start, end, *tokenizer.written(token_id)))
 
 
 def joined(tokenizer: Tokenizer, text: SplitText, read: Sequence[Pieces]) -> Pieces:
@@ -193,11 +189,9 @@ class FillMaskTask(Task):
     name = "fill_mask"
     head = Head.VOCABULARY
     architectures = ("BertForMaskedLM", "BertForPreTraining")
+    fixed_outputs = 0  # the head is as wide as the vocabulary
+    compares = Compared.NOTHING  # of a whole vocabulary's pieces the best are often equally good
     reads_words = True
-
-    def head_outputs(self, spec: TaskSpec) -> int:
-        """Return 0: the head is as wide as the vocabulary."""
-        return 0
 
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: a score for each piece of the vocabulary."""
@@ -218,18 +212,6 @@ class FillMaskTask(Task):
     def shorten(self, output: Floats) -> Floats:
         """Return the best pieces of each mask: many masks would hold gigabytes of a whole vocabulary's scores."""
         return best_pieces(output)
-
-    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
-        """Return the probability of each piece of the vocabulary."""
-        return [softmax(logits) for logits in outputs]
-
-    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-        """Return the best piece of every mask."""
-        return top_of_two_or_more(outputs)
-
-    def compared(self, spec: TaskSpec) -> Compared:
-        """Return NOTHING: of a whole vocabulary's pieces the best are often equally good."""
-        return Compared.NOTHING
 
     def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the best pieces' probabilities without their ids: two that are equally good may trade places."""

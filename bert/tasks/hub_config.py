@@ -187,7 +187,9 @@ def _remarks(files: HubFiles, task: Task, spec: TaskSpec, pair: bool | None) -> 
 
 def _labels(names: Any) -> tuple[str, ...]:
     """Return the labels in the order of their numbers, which must be 0, 1, 2 ..."""
-    if not isinstance(names, Mapping) or not all(_is_name(name) for name in names.values()):
+    if not isinstance(names, Mapping) or not all(
+        isinstance(name, str | int | float) and not isinstance(name, bool) for name in names.values()
+    ):
         raise ConfigError(f"config.json: id2label must name a label for each number: {names!r}")
     numbers = [str(number) for number in range(len(names))]
     if {str(key) for key in names} != set(numbers):
@@ -196,10 +198,6 @@ def _labels(names: Any) -> tuple[str, ...]:
         )
     by_number = {str(key): str(name) for key, name in names.items()}
     return tuple(by_number[number] for number in numbers)
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _problem(files: HubFiles, task: Task, labels: int) -> tuple[str, str]:

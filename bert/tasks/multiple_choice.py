@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Floats, Head, Reads, Task, softmax
+from bert.tasks.task import Floats, Head, Reads, Task, softmax
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,10 @@ class MultipleChoice(Task):
     name = "multiple_choice"
     head = Head.POOLED
     architectures = ("BertForMultipleChoice",)
+    fixed_outputs = 1
+    fixed_reads = Reads.CHOICES
     has_one_position = True
     judged_together = 4
-
-    def head_outputs(self, spec: TaskSpec) -> int:
-        """Return 1: a choice has one score."""
-        return 1
-
-    def reads(self, spec: TaskSpec) -> Reads:
-        """Return CHOICES."""
-        return Reads.CHOICES
 
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return the probability of each choice among its prompt's."""
@@ -57,10 +51,6 @@ class MultipleChoice(Task):
     def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
         """Return the best choice of every prompt."""
         return np.array([scores.argmax() for scores in self._by_prompt(outputs)], np.intp)
-
-    def compared(self, spec: TaskSpec) -> Compared:
-        """Return LABELS: the best choice of each prompt."""
-        return Compared.LABELS
 
     def _by_prompt(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the scores (C,) of each prompt, whose choices follow one another."""

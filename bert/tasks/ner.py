@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
-from bert.tasks.ignored_words import SYMBOLS, has_symbols, without_symbols, without_tags
 from bert.tasks.spec import TaskSpec
-from bert.tasks.tags import TagScheme
-from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
+from bert.tasks.tags import SYMBOLS, TagScheme, has_symbols, without_symbols, without_tags
+from bert.tasks.task import Floats, Head, Positions, Task, softmax
 from bert.text.offsets import extend_over_marks, word_starts
 
 Indices = NDArray[np.intp]
@@ -151,7 +150,7 @@ def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labe
     if unknown := [tag for tag in (*tags, *later) if tag not in index]:
         raise ValueError(f"tag {unknown[0]!r} is not among the labels {', '.join(labels)}")
     begins, goes_on = [index[tag] for tag in tags], [index[tag] for tag in later]
-    owner = given_words(words, pieces)
+    owner = _owners(words, pieces.offsets[word_heads(pieces), 0])
     is_first = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
     return np.where(is_first, np.array(begins, np.intp)[owner], np.array(goes_on, np.intp)[owner])
 
@@ -176,11 +175,6 @@ def given_tags(
     return [
         f"I-{tag[2:]}" if inside and tag != "O" else tag for tag, inside in zip(bio, goes_on, strict=True)
     ]
-
-
-def given_words(words: Sequence[str], pieces: Pieces) -> Indices:
-    """Return for each word of `pieces`, those of `join_words(words)`, the given word that it lies in, (W,)."""
-    return _owners(words, pieces.offsets[word_heads(pieces), 0])
 
 
 def _owners(words: Sequence[str], places: NDArray[np.int32]) -> Indices:
@@ -216,11 +210,3 @@ class NerTask(Task):
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions of the first piece of each word."""
         return head_positions(encoding)
-
-    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
-        """Return the probabilities of each word's tags."""
-        return [softmax(logits) for logits in outputs]
-
-    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-        """Return the top tag of every word."""
-        return top_of_two_or_more(outputs)

@@ -45,19 +45,15 @@ class QaTask(Task):
     architectures = ("BertForQuestionAnswering",)
     has_questions = True
     has_windows = True
+    fixed_outputs = 2  # start and end
+    fixed_reads = Reads.QUESTION
+    compares = Compared.ANSWERS
+    has_top_labels = False
     kept_share = 0.95
-
-    def head_outputs(self, spec: TaskSpec) -> int:
-        """Return 2: start and end."""
-        return 2
 
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return all positions."""
         return np.arange(len(encoding))
-
-    def reads(self, spec: TaskSpec) -> Reads:
-        """Return QUESTION."""
-        return Reads.QUESTION
 
     def sample(
         self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
@@ -68,7 +64,3 @@ class QaTask(Task):
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return where the answer starts and ends: (2, T) probabilities."""
         return [softmax(scores.T) for scores in outputs]
-
-    def compared(self, spec: TaskSpec) -> Compared:
-        """Return ANSWERS."""
-        return Compared.ANSWERS

@@ -68,11 +68,10 @@ class SimilarityTask(Task):
     name = "similarity"
     head = Head.EMBEDDING
     has_one_position = True
+    fixed_outputs = 0  # there is no head
+    compares = Compared.ORDER  # of the likeness of every two texts
+    has_top_labels = False
     needs_pairs = True
-
-    def head_outputs(self, spec: TaskSpec) -> int:
-        """Return 0: there is no head."""
-        return 0
 
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: vectors, each as wide as the poolings together or as the last dense layer."""
@@ -85,7 +84,3 @@ class SimilarityTask(Task):
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return the vectors, those longer than 1 scaled to length 1: rounding grows with the numbers."""
         return [rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1) for rows in outputs]
-
-    def compared(self, spec: TaskSpec) -> Compared:
-        """Return ORDER: of the likeness of every two texts."""
-        return Compared.ORDER

@@ -152,7 +152,10 @@ def _window_spans(
         totals, starts, ends = _best_pairs(start_logits, end_logits, pairs, longest)
         characters = bounds_from[starts], bounds_to[ends]
         pairs *= 2
-        if len(totals) < pairs // 2 or _count_spans(*characters) >= n_best:
+        spans = {
+            (start, end) for start, end in zip(*(c.tolist() for c in characters), strict=True) if end > start
+        }
+        if len(totals) < pairs // 2 or len(spans) >= n_best:
             return totals, *characters
 
 
@@ -171,13 +174,6 @@ def _best_pairs(
     kept = _top(totals.ravel(), count)
     firsts = starts[kept // max(width, 1)]
     return totals.ravel()[kept], firsts, firsts + lengths[kept % max(width, 1)]
-
-
-def _count_spans(starts: Indices, ends: Indices) -> int:
-    """Return how many different spans there are that hold a character."""
-    return len(
-        {(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True) if end > start}
-    )
 
 
 def _top(scores: Scores, count: int) -> Indices:

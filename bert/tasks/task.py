@@ -52,6 +52,14 @@ class Task:
     """Name of the linear layer of LINEAR and POOLED in a checkpoint."""
     architectures: tuple[str, ...] = ()
     """Names of the classes of `transformers` that are read as this task."""
+    fixed_outputs: int | None = None
+    """Scores of the head at each position; None is one for each label."""
+    fixed_reads: Reads | None = None
+    """Texts that make one input; None is one text or two, as the spec says."""
+    compares = Compared.LABELS
+    """Results of an 8-bit graph that export compares where there are no labelled data."""
+    has_top_labels = True
+    """The largest score of each row is the answer."""
     needs_labels = False
     has_tags = False
     """Each word of a labelled example has a tag."""
@@ -76,7 +84,7 @@ class Task:
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return how many scores K the head gives at each position."""
-        return len(spec.labels)
+        return len(spec.labels) if self.fixed_outputs is None else self.fixed_outputs
 
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: its name, and how many numbers it gives for each position or text."""
@@ -96,7 +104,7 @@ class Task:
 
     def reads(self, spec: TaskSpec) -> Reads:
         """Return what one input of the model is made of."""
-        return Reads.PAIR if spec.pair else Reads.TEXT
+        return self.fixed_reads or (Reads.PAIR if spec.pair else Reads.TEXT)
 
     def sample(
         self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
@@ -115,26 +123,21 @@ class Task:
 
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return what a user is told: probabilities where scores become some, else the scores."""
-        return list(outputs)
+        return [softmax(scores) for scores in outputs]
 
     def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-        """Return the top label of every text or word; None for a task without labels."""
-        return None
+        """Return the top label of every text, word or mask; None where there are not two to choose from."""
+        if not self.has_top_labels or outputs[0].shape[1] < 2:
+            return None
+        return np.asarray(np.concatenate(outputs).argmax(axis=-1))
 
     def compared(self, spec: TaskSpec) -> Compared:
         """Return what export compares of an 8-bit graph where there are no labelled data."""
-        return Compared.LABELS
+        return self.compares
 
     def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the part of an engine's outputs that a bundle's self-test compares."""
         return list(outputs)
-
-
-def top_of_two_or_more(outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-    """Return the column of the largest score in each row, None where there is one column."""
-    if outputs[0].shape[1] < 2:
-        return None
-    return np.asarray(np.concatenate(outputs).argmax(axis=-1))
 
 
 def softmax(logits: Floats) -> Floats:

@@ -3,8 +3,6 @@
 The field's models for names read shapes beside the words (Collobert et al. 2011, arXiv 1103.0398, section 4.1, "caps").
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from bert.encoding import Ints
@@ -33,13 +31,9 @@ def shape_of(word: str) -> int:
     if word.islower():
         return LOWER
     if word.isupper():
-        return UPPER if _letters(word) > 1 else CAPITALISED
+        return UPPER if sum(c.isalpha() for c in word) > 1 else CAPITALISED
     if word[:1].isupper() and word[1:].islower():
         return CAPITALISED
     if any(c.isupper() or c.islower() for c in word):
         return MIXED
     return DIGITS if any(c.isdigit() for c in word) else OTHER
-
-
-def _letters(word: Sequence[str]) -> int:
-    return sum(c.isalpha() for c in word)

@@ -8,8 +8,8 @@ import pytest
 from bert.errors import ConfigError
 from bert.tasks import ner
 from bert.tasks.aggregation import Aggregation, EntityOptions
-from bert.tasks.ignored_words import ignored_words
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
+from bert.tasks.tags import ignored_words
 from tests.support.reading import character_tokenizer, read
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
