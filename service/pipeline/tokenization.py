@@ -29,9 +29,7 @@ from service.engine.models import Model
 from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
 from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
 from service.scheduling.dispatcher import Dispatcher, request_of
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import Batch
-from service.scheduling.throughput import Throughput
+from service.scheduling.fair_queue import Batch, FairQueue, Throughput
 
 INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
 """Maximum size of a request that is tokenised on the event loop, within 0.5 ms; handing it to a thread costs twice that."""

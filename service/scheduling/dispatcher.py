@@ -12,8 +12,7 @@ from threading import Thread
 from typing import Any
 
 from bert.errors import DeadlineExceededError, NotReadyError
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import Batch, Job
+from service.scheduling.fair_queue import Batch, FairQueue, Job
 
 Clock = Callable[[], float]
 

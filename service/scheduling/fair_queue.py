@@ -11,13 +11,13 @@ Reasons and measurements: docs/decisions/0013-overload.md.
 """
 
 import bisect
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bert.errors import QueueFullError, TooLateError
-from service.scheduling.jobs import Batch, BatchItem, Job, JobQueue
-from service.scheduling.throughput import Throughput
+from bert.packing import TEXT_TOKENS, CostModel
 
 SIZE_CLASSES = (4, 64)
 """Largest job of each size class but the last, in token budgets. The classes: a text or some sentences; a page or a list;
@@ -30,7 +30,216 @@ STARTED_MARGIN = 0.8
 """Drop a started job when this part of its estimated remaining time exceeds its deadline, an unstarted one at 100%."""
 SLOWDOWN = 0.8
 """Ratio of present to past throughput below which waiting jobs are checked against their deadlines again."""
+SHARE_MEMORY_S = 10.0
+"""Seconds after which a queue's past share of the engine counts a third."""
+MEMORY_S = 5.0
+"""Engine seconds after which a measurement counts a third: long enough to absorb one slow batch, short enough to follow a
+machine that becomes busy."""
+MAX_STALL = 10.0
+"""Largest measured time of a batch that counts, over its estimate: a process that was stopped for a minute must not
+refuse every request of the next."""
+CURVE_WEIGHT_S = 0.1
+"""Seconds of batches that the cost curve counts for."""
+
+
+@dataclass(slots=True)
+class Throughput:
+    """Estimate of how fast one model's batches run on all engine slots, corrected by the batches themselves.
+
+    A batch takes `overhead_s` plus `token_s` per token, times a learned factor: measured over estimated seconds of recent
+    batches. The factor is learned rather than tokens per second, because a batch of one short text has few tokens: a quiet
+    evening must not make the service think itself slow. Times are those of texts of TEXT_TOKENS tokens; `work` turns a
+    longer text into as many tokens of these as take as long.
+    """
+
+    overhead_s: float
+    token_s: float
+    budget: int
+    """Tokens of a full batch."""
+    slots: int = 1
+    cost: CostModel | None = None
+    """Cost of a token by the length of its text; None: all cost the same."""
+    tokens_per_s: float = field(init=False)
+    """Tokens per second of all slots in full batches; stored, as each request asks for it several times."""
+    _estimated_s: float = CURVE_WEIGHT_S
+    _measured_s: float = CURVE_WEIGHT_S
+
+    def __post_init__(self) -> None:
+        """Derive `tokens_per_s`."""
+        self.tokens_per_s = self.slots * self.budget / self.batch_s
+
+    def work(self, tokens: int) -> float:
+        """Return how many tokens of short texts take as long as one text of so many."""
+        if self.cost is None or tokens <= TEXT_TOKENS:
+            return tokens
+        return tokens * self.cost.token(tokens) / self.cost.token(TEXT_TOKENS)
+
+    def learn(self, tokens: float, seconds: float) -> None:
+        """Learn from a batch that ran on one slot."""
+        estimated_s = self._estimate(tokens)
+        measured_s = min(max(seconds, 1e-6), MAX_STALL * estimated_s * self._factor)
+        decay = math.exp(-measured_s / MEMORY_S)
+        self._estimated_s = decay * self._estimated_s + estimated_s
+        self._measured_s = decay * self._measured_s + measured_s
+        self.tokens_per_s = self.slots * self.budget / self.batch_s
+
+    @property
+    def batch_s(self) -> float:
+        """Return the seconds of a full batch on one slot."""
+        return self.seconds(self.budget)
+
+    def seconds(self, tokens: float) -> float:
+        """Return the seconds of a batch on one slot."""
+        return self._estimate(tokens) * self._factor
+
+    @property
+    def _factor(self) -> float:
+        """Return how much slower recent batches were than the cost curve says."""
+        return self._measured_s / self._estimated_s
+
+    def _estimate(self, tokens: float) -> float:
+        return self.overhead_s + self.token_s * tokens
+
+
 UNMEASURED = Throughput(0.0, 1e-9, 1)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request's sequences for one model."""
+
+    model: str
+    sizes: Sequence[int]
+    """Length of each sequence, in tokens."""
+    deadline: float = float("inf")
+    """Time on the caller's clock after which the job is dropped."""
+    dispatched: int = 0
+    """Number of sequences, from the front, that were put in batches."""
+    queue: "JobQueue | None" = None
+    """Queue that the job was admitted to."""
+    cancelled: bool = False
+    """The job was cancelled or dropped: no further sequence of it runs."""
+    work: Sequence[float] = ()
+    """Engine time of each sequence, in tokens of short texts; the queue that admits the job sets it."""
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Return the tokens that are not in a batch yet."""
+        return sum(self.sizes[self.dispatched :])
+
+    @property
+    def waiting_work(self) -> float:
+        """Return the engine time of what is not in a batch yet, in tokens of short texts."""
+        return sum(self.work[self.dispatched :])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """The sequences [start, stop) of a job."""
+
+    job: Job
+    start: int
+    stop: int
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of these sequences."""
+        return sum(self.job.sizes[self.start : self.stop])
+
+    @property
+    def work(self) -> float:
+        """Return the engine time of these sequences, in tokens of short texts."""
+        return sum(self.job.work[self.start : self.stop])
+
+    @property
+    def texts(self) -> int:
+        """Return the number of sequences."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items that run together on one model."""
+
+    model: str
+    items: tuple[BatchItem, ...]
+    is_long: bool = False
+    """The batch has a window of a document."""
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the batch, without padding."""
+        return sum(item.tokens for item in self.items)
+
+    @property
+    def work(self) -> float:
+        """Return the engine time of the batch, in tokens of short texts."""
+        return sum(item.work for item in self.items)
+
+    @property
+    def texts(self) -> int:
+        """Return the number of sequences."""
+        return sum(item.texts for item in self.items)
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether more than one job is in the batch."""
+        return len({id(item.job) for item in self.items}) > 1
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """Waiting jobs of one model and size class, in the order of arrival."""
+
+    model: str
+    size_class: int
+    """Index of the size class, 0 for the shortest jobs."""
+    jobs: deque[Job] = field(default_factory=deque)
+    tokens: int = 0
+    """Tokens of its jobs that are not in batches."""
+    texts: int = 0
+    """Sequences of its jobs that are not in batches."""
+    work: float = 0.0
+    """Engine time of its jobs' sequences that are not in batches, in tokens of short texts."""
+    served_s: float = 0.0
+    """Engine seconds served; an empty queue is credited with what the others had meanwhile."""
+    rate: float = 0.0
+    """Highest tokens per second of its model since late jobs were last dropped."""
+    _share: float = 0.0
+    _served_at: float | None = None
+
+    def recent_share(self, now: float) -> float:
+        """Return its recent share of the engine's time."""
+        if self._served_at is None:
+            return 0.0
+        return self._share * math.exp((self._served_at - now) / SHARE_MEMORY_S)
+
+    def was_served_recently(self, now: float) -> bool:
+        """Tell whether it had the engine within SHARE_MEMORY_S."""
+        return self._served_at is not None and now - self._served_at < SHARE_MEMORY_S
+
+    def charge(self, seconds: float, now: float) -> None:
+        """Charge it for engine time."""
+        self.served_s += seconds
+        self._share, self._served_at = self.recent_share(now) + seconds / SHARE_MEMORY_S, now
+
+    def next_item(self, *, max_tokens: int, room: int, force: bool) -> BatchItem | None:
+        """Return the first job's next sequences, at least one, of up to `max_tokens` and no more than `room`.
+
+        Returns None if the first does not fit in `room`, unless `force`: a sequence longer than a budget runs alone.
+        """
+        job = self.jobs[0]
+        start = stop = job.dispatched
+        tokens = 0
+        while stop < len(job.sizes):
+            size = job.sizes[stop]
+            is_first = stop == start
+            fits = tokens + size <= room and (is_first or tokens + size <= max_tokens)
+            if not fits and not (is_first and force):
+                break
+            tokens += size
+            stop += 1
+        return BatchItem(job, start, stop) if stop > start else None
 
 
 @dataclass(slots=True)

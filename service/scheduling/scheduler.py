@@ -17,10 +17,8 @@ from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import Batch
+from service.scheduling.fair_queue import Batch, FairQueue, Throughput
 from service.scheduling.scheduler_protocol import SubmitResult
-from service.scheduling.throughput import Throughput
 
 STUCK_AFTER_S = 60.0
 """Seconds after which a batch counts as stuck, where no cost curve gives a better limit."""

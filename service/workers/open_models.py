@@ -24,10 +24,9 @@ from service.engine.models import Model, OpenedModel, Registry, SkippedBundle
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.scheduling.fair_queue import FairQueue
+from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import HangLimit, MultiSlotEngine, Scheduler
 from service.scheduling.scheduler_protocol import ServedModels
-from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
 from service.system import usable_cores
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Outputs
-from service.scheduling.fair_queue import FairQueue
+from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import Scheduler
 from service.scheduling.scheduler_protocol import SubmitResult
-from service.scheduling.throughput import Throughput
 
 
 def text(tokens: int, mark: int = 0) -> Encoding:

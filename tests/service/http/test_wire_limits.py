@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from service.scheduling.fair_queue import Throughput
 from service.scheduling.scheduler import SUSPECT_AFTER
-from service.scheduling.throughput import Throughput
 from tests.support.live import Live, Reply, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
 from tests.support.slow import gated

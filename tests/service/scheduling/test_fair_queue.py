@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import Batch, Job
+from service.scheduling.fair_queue import Batch, FairQueue, Job
 
 
 def make_queue(budget: int = 100, max_tokens: int = 10_000, **others: int) -> FairQueue:

@@ -5,9 +5,7 @@ from collections import deque
 import pytest
 
 from bert.errors import TooLateError
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import SHARE_MEMORY_S, Batch, Job
-from service.scheduling.throughput import Throughput
+from service.scheduling.fair_queue import SHARE_MEMORY_S, Batch, FairQueue, Job, Throughput
 
 DOCUMENT = [100] * 100
 """Windows of a document, of far over 64 full batches."""

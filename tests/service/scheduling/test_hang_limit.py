@@ -3,10 +3,8 @@
 import pytest
 
 from bert.packing import CostModel
-from service.scheduling.fair_queue import FairQueue
-from service.scheduling.jobs import Batch, BatchItem, Job
+from service.scheduling.fair_queue import Batch, BatchItem, FairQueue, Job, Throughput
 from service.scheduling.scheduler import SLOWEST_BATCHES, HangLimit
-from service.scheduling.throughput import Throughput
 
 SPEED, BUDGET = 1e-6, 512
 

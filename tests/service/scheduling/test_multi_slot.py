@@ -14,9 +14,8 @@ import pytest
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine, Outputs
 from service.http.lifecycle import Service
-from service.scheduling.fair_queue import FairQueue
+from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import MultiSlotEngine, Scheduler
-from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
 from service.workers.open_models import open_models
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from bert.errors import QueueFullError, TooLateError
 from bert.packing import CostModel
-from service.scheduling.fair_queue import FairQueue, finish_s
-from service.scheduling.jobs import Batch, Job
-from service.scheduling.throughput import Throughput
+from service.scheduling.fair_queue import Batch, FairQueue, Job, Throughput, finish_s
 
 TOKENS_PER_S = 4000.0
 BUDGET = 128

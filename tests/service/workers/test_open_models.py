@@ -1,6 +1,6 @@
 """The bound of the queue follows from the measurements of a start."""
 
-from service.scheduling.throughput import Throughput
+from service.scheduling.fair_queue import Throughput
 from service.workers.open_models import MAX_QUEUE_TOKENS, MIN_QUEUE_TOKENS, queue_bound
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from service.http.streams import line_stream, spool
-from service.scheduling.throughput import Throughput
+from service.scheduling.fair_queue import Throughput
 from tests.support.fleet import fleet, kill
 from tests.support.live import Live, eventually, serving
 from tests.support.ndjson import TYPE, kinds, lines_of, opened, post_lines, rounded
