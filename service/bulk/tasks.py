@@ -16,11 +16,10 @@ from bert.errors import ConfigError
 from bert.tasks.similarity import likeness
 from service.engine.models import Model
 from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.pipeline import Call, Pipeline
-from service.tasks.embed import embed, prompted
+from service.pipeline.pipeline import Pipeline
 from service.tasks.schema import Item
 from service.tasks.table import BY_ROW
-from service.tasks.task import PART, ServedTask
+from service.tasks.task import PART, Call, ServedTask, embed, prompted
 
 Columns = dict[str, Any]
 Fields = Mapping[str, list[Any]]

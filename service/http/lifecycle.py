@@ -17,7 +17,6 @@ from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
 from service.http.streams.spool import SpoolFile
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
 from service.scheduling.scheduler_protocol import SchedulerProtocol, ServedModels
 from service.settings import ServeSettings
@@ -199,9 +198,8 @@ class Service:
 
     async def warm_up(self, model: Model, timeout_s: float) -> None:
         """Run one text through tokenizer, queue and engine."""
-        context = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         async with asyncio.timeout(timeout_s):
-            await self.loaded.pipeline.warm_up(context, model)
+            await self.loaded.pipeline.warm_up(model, time.monotonic() + timeout_s)
 
     async def _check(self, model: Model, timeout_s: float) -> Exception | None:
         """Note whether a model fails on the warm-up text, and return the error if it does."""

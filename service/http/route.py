@@ -27,9 +27,9 @@ from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
 from service.http.streams.line_stream import LineStream
 from service.pipeline.inputs import RequestContext
-from service.pipeline.pipeline import INLINE_RESULTS, Call, Pipeline
+from service.pipeline.pipeline import Pipeline
 from service.tasks.schema import Schema
-from service.tasks.task import Embedded, Results, ServedTask, in_parts, to_json
+from service.tasks.task import INLINE_RESULTS, Call, Embedded, Results, ServedTask, in_parts, to_json
 
 Result = TypeVar("Result")
 SMALL_RESPONSE_BYTES = 2**16

@@ -12,12 +12,11 @@ from bert.tasks import classification
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
-from service.engine.engine_protocol import Floats
 from service.engine.models import Model
 from service.pipeline.inputs import Texts, pair_count
-from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
-from service.pipeline.tokenization import encode_texts, window_tokens
+from service.pipeline.pipeline import window_tokens
 from service.tasks.schema import (
+    RESULT_BYTES,
     Example,
     ModelName,
     Schema,
@@ -29,8 +28,9 @@ from service.tasks.schema import (
     TypedDict,
     complete,
     number,
+    text_size,
 )
-from service.tasks.task import ListItems, Results, ServedTask, response_example
+from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
 Temperature = Annotated[
     float, Field(gt=0, le=100), number("a number above 0 and at most 100", lambda value: 0 < value <= 100)
@@ -164,21 +164,12 @@ async def classify(
     if windows is not None:
         check_windows(pair, truncate=truncate)
         return await _classify_windows(call, text, scoring, windows), [False] * len(text)
-    outputs, truncated = await logits_of(call, text, pair, truncate=truncate)
+    encodings = await call.encode(text, pair, truncate=truncate)
+    outputs = await call.infer(encodings)
     results = await call.decode(
         len(outputs) * len(spec.labels), lambda: classification.decode(joined(outputs), spec, scoring)
     )
-    return results, truncated
-
-
-async def logits_of(
-    call: Call, text: Texts, pair: Texts | None, *, truncate: bool
-) -> tuple[list[Floats], list[bool]]:
-    """Return each text's or pair's logits, and whether it was cut."""
-    tokenizer = call.tokenizer(only_ids=True)
-    with call.context.timed("tokenize"):
-        encodings = await encode_texts(tokenizer, call.model, text, pair, truncate=truncate)
-    return await call.infer(encodings), [encoding.truncated for encoding in encodings]
+    return results, [encoding.truncated for encoding in encodings]
 
 
 async def _classify_windows(

@@ -1,47 +1,31 @@
 """Vectors of texts: /embed."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from bert.encoding import Encoding
-from bert.errors import FieldError, InvalidRequestError, displayed
-from bert.graph_inputs import joined
-from bert.tasks import similarity
+from bert.errors import FieldError, InvalidRequestError
 from service.engine.engine_protocol import Floats
-from service.engine.models import Model
 from service.pipeline.inputs import Texts
-from service.pipeline.pipeline import RESULT_BYTES, Call
-from service.pipeline.tokenization import encode_fields
 from service.tasks.schema import (
+    Dimensions,
     Example,
     ModelName,
+    PromptName,
     Schema,
     Text,
     Truncate,
     Truncated,
     TypedDict,
     complete,
-    whole,
 )
-from service.tasks.task import Embedded, ListItems, Results, ServedTask, response_example
+from service.tasks.task import Call, ListItems, Results, ServedTask, embed, prompted, response_example
 
 INLINE_VECTORS = 32
 """Maximum embeddings serialised on the event loop, within 0.5 ms."""
-NUMBER_BYTES = 12
-"""Bytes of one number of a vector in JSON, about."""
-PromptName = Annotated[
-    str | None,
-    Field(
-        description="Name of the model's prompt that goes before each text, see /models. Default: the model's default "
-        'prompt; "" is no prompt.'
-    ),
-]
-Dimensions = Annotated[int, Field(ge=1), whole(1)]
 
 
 class EmbedRequest(Schema):
@@ -110,54 +94,6 @@ class Embed(ServedTask[EmbedRequest]):
         return Results(len(text), rows, INLINE_VECTORS, file=embedded if form == "binary" else None)
 
 
-async def embed(
-    call: Call, *fields: Texts, truncate: bool, dimensions: int | None = None, shown: bool = True
-) -> Embedded:
-    """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all.
-
-    Without `shown` the vectors are only compared: the response does not hold them, and its size is not noted.
-    """
-    model = call.model
-    check_dimensions(model, dimensions)
-    if shown:
-        numbers = dimensions or model.embedding_size or 0
-        call.note_size(fields[0], sum(map(len, fields)) * (RESULT_BYTES + numbers * NUMBER_BYTES))
-    tokenizer = call.tokenizer(only_ids=True)
-    with call.context.timed("tokenize"):
-        encodings: Sequence[Encoding] = await encode_fields(tokenizer, model, fields, truncate=truncate)
-    vectors = joined(await call.infer(encodings))
-    if dimensions is not None:
-        vectors = similarity.first_numbers(vectors, dimensions, model.spec)
-    return Embedded(vectors, [encoding.truncated for encoding in encodings])
-
-
 def in_base64(vector: Floats) -> str:
     """Return a vector as OpenAI does: base64 of float32, little endian."""
     return b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:
-    """Return the texts with the model's prompt of that name before each; None takes the model's default, "" none.
-
-    Raises InvalidRequestError for a name that the model does not have.
-    """
-    prompts = model.spec.prompts
-    name = model.spec.default_prompt_name if name is None else name
-    if not name:
-        return texts
-    if name not in prompts:
-        known = f"its prompts are {', '.join(prompts)}" if prompts else "it has none"
-        raise InvalidRequestError(
-            [FieldError(field, f"model {model.name!r} has no prompt {name!r}; {known}")]
-        )
-    return replace(texts, values=[prompts[name] + value for value in texts.values])
-
-
-def check_dimensions(model: Model, dimensions: int | None) -> None:
-    """Refuse more numbers than the model's vectors have, and fewer than one."""
-    size = model.embedding_size or 0
-    if dimensions is not None and not 1 <= dimensions <= size:
-        message = (
-            f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
-        )
-        raise InvalidRequestError([FieldError("dimensions", message)])

@@ -10,10 +10,19 @@ from bert.encoding import Encoding, Pieces
 from bert.tasks import fill_mask
 from bert.tasks.fill_mask import MAX_CANDIDATES, FilledMask
 from service.pipeline.inputs import Texts, make_each
-from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
-from service.pipeline.tokenization import is_short_text
-from service.tasks.schema import Example, ModelName, NonEmpty, Schema, TypedDict, complete, whole
-from service.tasks.task import LONG_CHARACTERS, PART, ListItems, Results, ServedTask, response_example
+from service.pipeline.pipeline import is_short_text
+from service.tasks.schema import (
+    RESULT_BYTES,
+    Example,
+    ModelName,
+    NonEmpty,
+    Schema,
+    TypedDict,
+    complete,
+    text_size,
+    whole,
+)
+from service.tasks.task import LONG_CHARACTERS, PART, Call, ListItems, Results, ServedTask, response_example
 
 Candidates = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), whole(1, MAX_CANDIDATES)]
 Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]

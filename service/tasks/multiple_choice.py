@@ -10,8 +10,8 @@ from bert.encoding import Encoding
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError
 from bert.tasks.multiple_choice import ScoredChoice, decode
 from service.pipeline.inputs import Texts, check_not_blank, make_each, too_many_texts
-from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
 from service.tasks.schema import (
+    RESULT_BYTES,
     Example,
     Item,
     ModelName,
@@ -22,8 +22,9 @@ from service.tasks.schema import (
     Truncate,
     TypedDict,
     complete,
+    text_size,
 )
-from service.tasks.task import LONG_CHARACTERS, PART, ListItems, Results, ServedTask, response_example
+from service.tasks.task import LONG_CHARACTERS, PART, Call, ListItems, Results, ServedTask, response_example
 
 TwoOrMore = Annotated[list[Item], Field(json_schema_extra={"minItems": 2})]
 """A list of at least two, which `check_choices` sees to."""
@@ -149,7 +150,7 @@ def _rows(
 async def _encode(
     call: Call, prompt: Texts, choices: Choices, count: int, *, truncate: bool
 ) -> list[list[Encoding]]:
-    """Encode each of `count` prompts with each of its choices. Raises as `encode_texts` does."""
+    """Encode each of `count` prompts with each of its choices. Raises as `Call.encode` does."""
     bounded, tokenizer, limit = (
         call.tokenizer(only_ids=True),
         call.model.tokenizer,

@@ -17,10 +17,20 @@ from bert.tokenizer import Window
 from service.engine.engine_protocol import Floats
 from service.engine.models import Model
 from service.pipeline.inputs import Texts
-from service.pipeline.pipeline import Call, HasBounds, spans_size
-from service.pipeline.tokenization import BoundedTokenizer, window_tokens
-from service.tasks.schema import Example, ModelName, NonEmpty, Schema, Share, Text, TypedDict, complete
-from service.tasks.task import ListItems, Results, ServedTask, response_example
+from service.pipeline.pipeline import BoundedTokenizer, window_tokens
+from service.tasks.schema import (
+    Example,
+    HasBounds,
+    ModelName,
+    NonEmpty,
+    Schema,
+    Share,
+    Text,
+    TypedDict,
+    complete,
+    spans_size,
+)
+from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
 Stretch = TypeVar("Stretch", bound=HasBounds)
 

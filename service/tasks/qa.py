@@ -12,8 +12,7 @@ from bert.text.offsets import MarkEnds
 from bert.tokenizer import Window
 from service.engine.models import Model
 from service.pipeline.inputs import Texts, check_not_blank, make_each, pair_count
-from service.pipeline.pipeline import Call, spans_size
-from service.pipeline.tokenization import BoundedTokenizer, window_tokens
+from service.pipeline.pipeline import BoundedTokenizer, window_tokens
 from service.tasks.schema import (
     Example,
     ModelName,
@@ -23,9 +22,10 @@ from service.tasks.schema import (
     Share,
     TypedDict,
     complete,
+    spans_size,
     whole,
 )
-from service.tasks.task import Results, ServedTask, response_example
+from service.tasks.task import Call, Results, ServedTask, response_example
 
 MAX_ANSWERS = 100
 AnswerTokens = Annotated[int, Field(ge=1, le=512), whole(1, 512)]

@@ -16,11 +16,17 @@ from bert.tasks.task import sigmoid
 from service.engine.engine_protocol import Floats
 from service.engine.models import Model, Registry
 from service.pipeline.inputs import Texts
-from service.pipeline.pipeline import Call
-from service.tasks.classification import logits_of
-from service.tasks.embed import embed, prompted
 from service.tasks.schema import Example, ModelName, Schema, Text, TopK, Truncate, TypedDict, complete
-from service.tasks.task import Embedded, ListItems, Results, ServedTask, response_example
+from service.tasks.task import (
+    Call,
+    Embedded,
+    ListItems,
+    Results,
+    ServedTask,
+    embed,
+    prompted,
+    response_example,
+)
 
 QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
 """Names of prompts that sentence-transformers puts before queries and documents."""
@@ -129,8 +135,9 @@ async def relevance(call: Call, query: Texts, candidates: Texts, *, truncate: bo
 
 async def numbers(call: Call, text: Texts, pair: Texts | None, *, truncate: bool) -> Relevance:
     """Return the numbers that a classifier with one label gives texts or pairs."""
-    outputs, truncated = await logits_of(call, text, pair, truncate=truncate)
-    logits = joined(outputs)[:, 0]
+    encodings = await call.encode(text, pair, truncate=truncate)
+    logits = joined(await call.infer(encodings))[:, 0]
+    truncated = [encoding.truncated for encoding in encodings]
     return Relevance(sigmoid(logits), logits, truncated, by_embeddings=False)
 
 

@@ -4,9 +4,10 @@ Requests are validated by pydantic models. Results are plain dicts, typed as Typ
 the OpenAPI document has their fields and descriptions from the same declaration.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, with_config
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict as TypedDict  # of pydantic, which takes typing's from Python 3.12 on
@@ -15,6 +16,10 @@ from bert.errors import displayed
 
 Example = dict[str, Any]
 Item = TypeVar("Item")
+RESULT_BYTES = 80
+"""Bytes of a result's names and numbers in JSON, about."""
+CHARACTER_BYTES = 6
+"""Most bytes of a character in JSON: those of an escape, such as \\u0001."""
 JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
 
 
@@ -64,6 +69,14 @@ ModelName = Annotated[
     str | None,
     Field(description="Name of a loaded model, see /models. Default: the task's default model."),
 ]
+PromptName = Annotated[
+    str | None,
+    Field(
+        description="Name of the model's prompt that goes before each text, see /models. Default: the model's default "
+        'prompt; "" is no prompt.'
+    ),
+]
+Dimensions = Annotated[int, Field(ge=1), whole(1)]
 Truncated = Annotated[bool, Field(description="True if the text was cut at the model's length.")]
 
 
@@ -109,3 +122,27 @@ class TaskResponse(Schema):
         description="Texts of which the tokenizer does not know over half of the pieces, at most 20; left out where "
         "there are none.",
     )
+
+
+class HasBounds(Protocol):
+    """A stretch of a text, [start:end] in code points: an answer, an entity, a piece."""
+
+    @property
+    def start(self) -> int:
+        """Return where it starts."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Return where it ends."""
+        ...
+
+
+def text_size(text: str) -> int:
+    """Return the bytes of a text in JSON."""
+    return len(orjson.dumps(text))
+
+
+def spans_size(spans: Iterable[HasBounds]) -> int:
+    """Return the most bytes of answers or entities, from their lengths alone: their texts may be large together."""
+    return sum(RESULT_BYTES + CHARACTER_BYTES * (span.end - span.start) for span in spans)

@@ -7,10 +7,20 @@ from pydantic import Field
 
 from bert.tasks.similarity import rank
 from service.pipeline.inputs import Texts
-from service.pipeline.pipeline import RESULT_BYTES, Call
-from service.tasks.embed import Dimensions, PromptName, embed, prompted
-from service.tasks.schema import Example, ModelName, Schema, Text, TopK, Truncate, TypedDict, complete
-from service.tasks.task import Embedded, Results, ServedTask, response_example
+from service.tasks.schema import (
+    RESULT_BYTES,
+    Dimensions,
+    Example,
+    ModelName,
+    PromptName,
+    Schema,
+    Text,
+    TopK,
+    Truncate,
+    TypedDict,
+    complete,
+)
+from service.tasks.task import Call, Embedded, Results, ServedTask, embed, prompted, response_example
 
 
 class SimilarityRequest(Schema):

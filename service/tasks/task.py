@@ -3,24 +3,35 @@
 `service.tasks.table` lists the tasks.
 """
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import orjson
 from pydantic import create_model
 
+from bert.errors import QUEUE_RULE, FieldError, InvalidRequestError, RequestTooLargeError, displayed
+from bert.graph_inputs import joined
+from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.models import Model, Registry
-from service.pipeline.pipeline import INLINE_RESULTS, Call
-from service.tasks.schema import Example, Item, Schema, TaskResponse
+from service.pipeline.inputs import RequestContext, Texts, check_count, make_each, pair_count
+from service.pipeline.pipeline import INLINE_TOKENS, BoundedTokenizer, Pipeline, is_short_text
+from service.tasks.schema import RESULT_BYTES, Example, Item, Schema, TaskResponse
 
 Request = TypeVar("Request", bound=Schema)
+Result = TypeVar("Result")
+INLINE_RESULTS = 500
+"""Maximum results (labels, answers, similarities) decoded and serialised on the event loop, within 2 ms."""
 PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
+NUMBER_BYTES = 12
+"""Bytes of one number of a vector in JSON, about."""
 LONG_CHARACTERS = 2**15
 """Length from which a text is serialised in a call of its own, in characters."""
 
@@ -57,12 +68,172 @@ def in_parts(items: Iterable[Item], size: int = PART) -> list[Item]:
     return cast(list[Item], orjson.Fragment(b"[" + b",".join(parts) + b"]"))
 
 
+@dataclass(slots=True)
+class Call:
+    """One request to one model: the steps of which every task is made."""
+
+    pipeline: Pipeline
+    context: RequestContext
+    model: Model
+    needs_json: bool = False
+    """The response has to be JSON: it is a line of many, or a part of another API's."""
+
+    def check_count(self, *fields: Texts) -> None:
+        """Raise InvalidRequestError for no text, or for too many in all fields together."""
+        check_count(self.pipeline.max_texts, *fields)
+
+    def tokenizer(
+        self, *, only_ids: bool = False, most_tokens: int = sys.maxsize, limit_rule: str = QUEUE_RULE
+    ) -> BoundedTokenizer:
+        """Return the tokenizer of this request, which stops at `most_tokens` and at what can ever be queued.
+
+        `only_ids` leaves out where each piece lies in its text.
+        """
+        limit = min(self.pipeline.scheduler.max_tokens, most_tokens)
+        return BoundedTokenizer(
+            self.context, self.model.tokenizer, limit, self.pipeline.threads, only_ids, limit_rule
+        )
+
+    async def encode(self, text: Texts, pair: Texts | None = None, *, truncate: bool) -> list[Encoding]:
+        """Encode texts, or pairs of them.
+
+        Raises what `BoundedTokenizer.pieces` does, and InvalidRequestError for texts over the model's length.
+        """
+        if pair is None:
+            return await self.encode_each(text, truncate=truncate)
+        tokenizer, limit, count = self.model.tokenizer, self.model.spec.max_tokens, pair_count(text, pair)
+        bounded = self.tokenizer(only_ids=True)
+        with self.context.timed("tokenize"):
+            found = await bounded.pieces([*text.values, *pair.values], limit if truncate else None)
+            bounded.note_unknown(found, names(text, pair))
+            first, second = found[: len(text)], found[len(text) :]
+
+            def encode(index: int) -> Encoding:
+                pieces = first[text.index(index)], second[pair.index(index)]
+                return tokenizer.pair(*pieces, limit, truncate=truncate)
+
+            def name(index: int) -> str:
+                return f"{text.where(index)} with {pair.where(index)}"
+
+            return await bounded.build(count, lambda: make_each(count, encode, name))
+
+    async def encode_each(self, *fields: Texts, truncate: bool) -> list[Encoding]:
+        """Encode the texts of several fields, each by itself. Raises as `encode` does."""
+        tokenizer, limit, name = self.model.tokenizer, self.model.spec.max_tokens, names(*fields)
+        values = [value for field in fields for value in field.values]
+        bounded = self.tokenizer(only_ids=True)
+        with self.context.timed("tokenize"):
+            found = await bounded.pieces(values, limit if truncate else None)
+            bounded.note_unknown(found, name)
+
+            def encode(index: int) -> Encoding:
+                return tokenizer.single(found[index], limit, truncate=truncate)
+
+            return await bounded.build(len(values), lambda: make_each(len(values), encode, name))
+
+    async def infer(self, encodings: Sequence[Encoding]) -> list[Floats]:
+        """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
+        context, scheduler = self.context, self.pipeline.scheduler
+        context.tokens = sum(len(encoding) for encoding in encodings)
+        if context.tokens > scheduler.max_tokens:
+            raise RequestTooLargeError(context.tokens, scheduler.max_tokens)
+        result = await scheduler.submit(self.model.name, encodings, context.deadline)
+        context.seconds["queue"], context.seconds["inference"] = result.queue_s, result.inference_s
+        return result.outputs
+
+    async def infer_windows(self, windows: Sequence[Sequence[Window]]) -> list[list[Floats]]:
+        """Run the windows of several texts as one job; return the outputs by text."""
+        encodings = [window.encoding for text in windows for window in text]
+        outputs = iter(await self.infer(encodings) if encodings else [])
+        return [[next(outputs) for _ in text] for text in windows]
+
+    async def decode(self, results: int, function: Callable[[], Result], text: Texts | None = None) -> Result:
+        """Decode outputs to about `results` results, in a thread if that takes long.
+
+        `text` is what the results point into.
+        """
+        with self.context.timed("decode"):
+            is_short = text is None or is_short_text(text.values)
+            if is_short and self.context.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
+                return function()
+            return await self.pipeline.run_in_thread(function)
+
+    def note_size(self, text: Texts, size: int) -> None:
+        """Note the size of the response in bytes; raises InvalidRequestError, which names `text`, if it is too large."""
+        self.context.response_bytes = size
+        if size > self.pipeline.max_response_bytes:
+            message = (
+                f"the response would take up to {size} bytes, and one may take {self.pipeline.max_response_bytes} "
+                "(max_response_bytes): ask for fewer results, or send the texts in several requests"
+            )
+            raise InvalidRequestError([FieldError(text.name, message)])
+
+
+def names(*fields: Texts) -> Callable[[int], str]:
+    """Return the function that names a text by its index in all fields together."""
+
+    def name(index: int) -> str:
+        for texts in fields:
+            if index < len(texts):
+                return texts.where(index)
+            index -= len(texts)
+        raise IndexError(index)
+
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Embedded:
     """Vectors (N, E) of texts, and which texts were cut."""
 
     vectors: Floats
     truncated: list[bool]
+
+
+async def embed(
+    call: Call, *fields: Texts, truncate: bool, dimensions: int | None = None, shown: bool = True
+) -> Embedded:
+    """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all.
+
+    Without `shown` the vectors are only compared: the response does not hold them, and its size is not noted.
+    """
+    model = call.model
+    check_dimensions(model, dimensions)
+    if shown:
+        numbers = dimensions or model.embedding_size or 0
+        call.note_size(fields[0], sum(map(len, fields)) * (RESULT_BYTES + numbers * NUMBER_BYTES))
+    encodings = await call.encode_each(*fields, truncate=truncate)
+    vectors = joined(await call.infer(encodings))
+    if dimensions is not None:
+        vectors = first_numbers(vectors, dimensions, model.spec)
+    return Embedded(vectors, [encoding.truncated for encoding in encodings])
+
+
+def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:
+    """Return the texts with the model's prompt of that name before each; None takes the model's default, "" none.
+
+    Raises InvalidRequestError for a name that the model does not have.
+    """
+    prompts = model.spec.prompts
+    name = model.spec.default_prompt_name if name is None else name
+    if not name:
+        return texts
+    if name not in prompts:
+        known = f"its prompts are {', '.join(prompts)}" if prompts else "it has none"
+        raise InvalidRequestError(
+            [FieldError(field, f"model {model.name!r} has no prompt {name!r}; {known}")]
+        )
+    return replace(texts, values=[prompts[name] + value for value in texts.values])
+
+
+def check_dimensions(model: Model, dimensions: int | None) -> None:
+    """Refuse more numbers than the model's vectors have, and fewer than one."""
+    size = model.embedding_size or 0
+    if dimensions is not None and not 1 <= dimensions <= size:
+        message = (
+            f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
+        )
+        raise InvalidRequestError([FieldError("dimensions", message)])
 
 
 @dataclass(frozen=True, slots=True)

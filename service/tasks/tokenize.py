@@ -9,9 +9,8 @@ from pydantic import Field
 from bert.tokenizer import Encoding
 from service.engine.models import Model
 from service.pipeline.inputs import Texts
-from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
-from service.tasks.schema import Example, Schema, Text, TypedDict, complete
-from service.tasks.task import ListItems, Results, ServedTask, response_example
+from service.tasks.schema import RESULT_BYTES, Example, Schema, Text, TypedDict, complete, text_size
+from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
 MAX_SHOWN_TOKENS = 2**14
 """Maximum tokens in a response, about 1.5 MB."""

@@ -38,15 +38,14 @@ from service.http.compat.requests import refused, validate
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
-from service.pipeline.pipeline import INLINE_RESULTS, Call
 from service.tasks.classification import classify
-from service.tasks.embed import INLINE_VECTORS, embed, prompted
+from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
 from service.tasks.ner import entities, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
 from service.tasks.schema import shown
-from service.tasks.task import in_parts
+from service.tasks.task import INLINE_RESULTS, Call, embed, in_parts, prompted
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""

@@ -16,9 +16,8 @@ from service.http.compat.requests import (
     refused,
     validate,
 )
-from service.tasks.embed import Dimensions
 from service.tasks.qa import AnswerTokens
-from service.tasks.schema import Example, TopK
+from service.tasks.schema import Dimensions, Example, TopK
 
 NO_ZERO_SHOT = "zero-shot classification is not served, and a model answers with its own labels only"
 

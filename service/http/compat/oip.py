@@ -30,12 +30,11 @@ from service.http.request_body import header, read_json
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.classification import classify
-from service.tasks.embed import embed, prompted
 from service.tasks.fill_mask import Candidates, fill_masks, mask_rows
 from service.tasks.ner import entities
 from service.tasks.qa import answers
 from service.tasks.schema import Schema
-from service.tasks.task import in_parts, to_json
+from service.tasks.task import embed, in_parts, prompted, to_json
 
 
 class InferRoute(CompatibleRoute):

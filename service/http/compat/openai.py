@@ -15,9 +15,9 @@ from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
-from service.tasks.embed import INLINE_VECTORS, Dimensions, embed, in_base64, prompted
-from service.tasks.schema import Example
-from service.tasks.task import Embedded, in_parts
+from service.tasks.embed import INLINE_VECTORS, in_base64
+from service.tasks.schema import Dimensions, Example
+from service.tasks.task import Embedded, embed, in_parts, prompted
 
 TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
 CODES = {"unknown-model": "model_not_found", "unauthorized": "invalid_api_key"}

@@ -29,12 +29,11 @@ from service.http.compat.tei_requests import (
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, check_count
-from service.pipeline.pipeline import INLINE_RESULTS, Call
 from service.tasks.classification import classify
-from service.tasks.embed import INLINE_VECTORS, prompted
-from service.tasks.embed import embed as embed_texts
+from service.tasks.embed import INLINE_VECTORS
 from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
-from service.tasks.task import in_parts
+from service.tasks.task import INLINE_RESULTS, Call, in_parts, prompted
+from service.tasks.task import embed as embed_texts
 from service.tasks.tokenize import Token, tokens
 
 KINDS = {

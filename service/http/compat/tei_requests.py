@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, PlainValidator
 
 from service.http.compat.requests import Compared, CompatibleRequest, Flag, Strings, check_direction, only
-from service.tasks.embed import Dimensions
-from service.tasks.schema import Example
+from service.tasks.schema import Dimensions, Example
 
 NORMALIZED = "Give each vector length 1. Models that end in the norm do so anyway."
 

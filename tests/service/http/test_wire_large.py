@@ -8,7 +8,7 @@ import pytest
 
 from service.http.request_body import INLINE_BYTES, Model, parse
 from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.tokenization import HELPER_THREADS, BoundedTokenizer, Threads
+from service.pipeline.pipeline import HELPER_THREADS, BoundedTokenizer, Threads
 from service.tasks.qa import question_windows
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem

@@ -19,9 +19,9 @@ from bert.tasks.ner import word_heads
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from service.engine.models import Model
-from service.pipeline import text_parts, tokenization
+from service.pipeline import pipeline, text_parts
 from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
+from service.pipeline.pipeline import BoundedTokenizer, Threads, window_tokens
 from service.tasks.ner import text_windows
 from tests.support.odd_texts import TEXTS
 from tests.support.sentencepiece_files import charsmap
@@ -53,10 +53,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (text_parts, tokenization):
+    for module in (text_parts, pipeline):
         monkeypatch.setattr(module, "PART_CHARACTERS", 5)
     monkeypatch.setattr(text_parts, "TEXT_CHARACTERS", 0)
-    monkeypatch.setattr(tokenization, "INLINE_CHARACTERS", 0)
+    monkeypatch.setattr(pipeline, "INLINE_CHARACTERS", 0)
 
 
 @dataclass(frozen=True)

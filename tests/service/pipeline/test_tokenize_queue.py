@@ -12,8 +12,8 @@ import pytest
 from bert.encoding import Pieces
 from bert.errors import DeadlineExceededError, NotReadyError, QueueFullError, TooLateError
 from bert.tokenizer import Tokenizer
+from service.pipeline.pipeline import TokenizeQueue
 from service.pipeline.text_parts import PART_CHARACTERS
-from service.pipeline.tokenization import TokenizeQueue
 from tests.support.live import Live, eventually, serving
 
 LONG, SHORT = [PART_CHARACTERS] * 25, [2_000]  # 200 KB in parts, and a page

@@ -6,8 +6,8 @@ import pytest
 
 from bert.errors import BertError
 from bert.tasks.spec import TaskSpec
-from service.pipeline.pipeline import Call
-from service.pipeline.tokenization import BoundedTokenizer
+from service.pipeline.pipeline import BoundedTokenizer
+from service.tasks.task import Call
 from tests.support.live import Live, serving
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
