@@ -138,6 +138,7 @@ class RequestTooLargeError(ServiceError):
         )
 
 
+JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
 MAX_NAME_CHARACTERS = 64
 """Maximum characters shown of a name that a client made up."""
 
@@ -146,6 +147,11 @@ def displayed(name: str) -> str:
     """Return a client's name as a message may show it: cut, and without half a surrogate pair."""
     cut = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 3]}..."
     return cut.encode("utf-8", "replace").decode()
+
+
+def shown(value: object) -> str:
+    """Return a JSON value as messages show it: a number, true, false and null as they are, else its type."""
+    return JSON_NAMES.get(type(value)) or displayed(str(value).lower())
 
 
 class UnknownModelError(ServiceError):

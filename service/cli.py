@@ -142,7 +142,7 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     the processes' sockets.
     """
     from bert.errors import ServiceError
-    from service.engine.bundle_folders import default_names
+    from service.engine.models import default_names
     from service.engine.slot_layout import slot_layout
 
     slot_layout(settings, usable_cores(), found)

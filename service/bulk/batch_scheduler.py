@@ -14,7 +14,7 @@ import numpy as np
 from bert.errors import EngineError
 from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Engine, Floats
+from service.engine.models import Engine, Floats
 from service.scheduling.scheduler_protocol import SubmitResult
 
 

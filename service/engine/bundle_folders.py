@@ -1,13 +1,13 @@
 """Bundle folders among the configured paths, and what their manifests say."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER, creation_time, read_bundle
-from bert.errors import BundleError, ConfigError
+from bert.errors import BundleError
 from bert.files import read_regular
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.tasks.spec import TASK_NAMES
@@ -88,21 +88,6 @@ def readable_part(folder: Path, known: FoundBundle | None = None) -> FoundBundle
         if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASK_NAMES:
             task = found[1]
     return FoundBundle(name, task, created=creation_time(folder))
-
-
-def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return task → name of its default: the chosen one, else the first; `bundles` are names and tasks.
-
-    A bundle that was left out stays a default: another model must not reply in its place unnoticed. If its manifest cannot
-    be read its task is empty, and it can only be chosen. Raises ConfigError for a chosen model that is not there.
-    """
-    defaults = {task: name for name, task in reversed(bundles) if task}
-    for task, name in chosen.items():
-        if (name, task) not in bundles and (name, "") not in bundles:
-            fitting = [other for other, its_task in bundles if its_task == task]
-            raise ConfigError(f"default_models: {name!r} is not a loaded {task} model; loaded are {fitting}")
-        defaults[task] = name
-    return defaults
 
 
 def all_on_gpu(found: FoundBundles) -> bool:

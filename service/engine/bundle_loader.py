@@ -15,8 +15,7 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.engine.bundle_folders import FileStates, FoundBundles, all_on_gpu, file_states, readable_part
-from service.engine.engine_protocol import Engine, PackingEngine
-from service.engine.models import Model, OpenedModel, SkippedBundle
+from service.engine.models import Engine, Model, OpenedModel, PackingEngine, SkippedBundle
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.engine.slot_layout import GPU_SLOTS, SlotLayout

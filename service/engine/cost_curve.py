@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.packing import DEFAULT_COST, TEXT_TOKENS, CostModel
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Engine
+from service.engine.models import Engine
 from service.engine.sample_texts import sample_text, sample_texts
 
 Clock = Callable[[], float]

@@ -17,7 +17,7 @@ import onnxruntime
 
 from bert.graph_inputs import Ints, Positions, flat_inputs
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Floats
+from service.engine.models import Floats
 from service.engine.sample_texts import sample_text
 from service.logs import LOGGER
 

@@ -1,11 +1,16 @@
-"""A loaded model, a skipped bundle, and the registry that finds a service's models by name."""
+"""What a service serves: models and the interface of their engines, and the registry that finds models by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import (
     BundleError,
+    ConfigError,
     FieldError,
     InvalidRequestError,
     ModelLeftOutError,
@@ -13,10 +18,37 @@ from bert.errors import (
     UnknownModelError,
 )
 from bert.manifest import PROVIDER_OF_LAYOUT, SHA256
+from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
-from bert.tokenizer import Tokenizer
-from service.engine.bundle_folders import default_names
-from service.engine.engine_protocol import Engine, PackingEngine
+from bert.tokenizer import Encoding, Tokenizer
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Outputs of a batch of N texts."""
+
+    texts: list[Floats]
+    """Output of each text: (P, K) at its P head positions, an embedding (1, H), or the best pieces (M, 2, K) of M masks."""
+    padding_ratio: float
+    """Padding over all computed tokens."""
+
+
+class Engine(Protocol):
+    """A model that runs batches; called from several threads at once."""
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        """Run the texts together; any exception means that the batch failed."""
+        ...
+
+
+class PackingEngine(Engine, Protocol):
+    """An engine that decides by a cost model how it packs a batch."""
+
+    def set_cost(self, cost: CostModel) -> None:
+        """Pack by this model from now on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,3 +178,18 @@ class Registry:
             )
             raise InvalidRequestError([FieldError("model", message)])
         return model
+
+
+def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return task → name of its default: the chosen one, else the first; `bundles` are names and tasks.
+
+    A bundle that was left out stays a default: another model must not reply in its place unnoticed. If its manifest cannot
+    be read its task is empty, and it can only be chosen. Raises ConfigError for a chosen model that is not there.
+    """
+    defaults = {task: name for name, task in reversed(bundles) if task}
+    for task, name in chosen.items():
+        if (name, task) not in bundles and (name, "") not in bundles:
+            fitting = [other for other, its_task in bundles if its_task == task]
+            raise ConfigError(f"default_models: {name!r} is not a loaded {task} model; loaded are {fitting}")
+        defaults[task] = name
+    return defaults

@@ -21,7 +21,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import BatchShape, CapturedGraphs
-from service.engine.engine_protocol import Floats, Outputs
+from service.engine.models import Floats, Outputs
 from service.logs import LOGGER
 
 _OPENING_ON_GPU = threading.Lock()

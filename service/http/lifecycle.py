@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 from prometheus_client import Gauge
 from starlette.requests import Request
@@ -14,9 +15,11 @@ from starlette.requests import Request
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from service.engine.models import Model, Registry
 from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
+from service.http.problems import ProblemError, problem_of
 from service.http.streams.spool import SpoolFile
 from service.logs import LOGGER
 from service.metrics import Metrics
+from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
 from service.scheduling.scheduler_protocol import SchedulerProtocol, ServedModels
 from service.settings import ServeSettings
@@ -32,6 +35,8 @@ HELD_BODIES = 64
 LEAST_BATCHES_IN_HAND = 2
 """Batches that requests of many lines may have in work if the engine has one slot: one that runs and one that waits. With
 more slots it is one for each: lines end one by one and others take their place."""
+ANSWERED_LINES = "answered_lines"
+"""Key in a request's state for the number of its lines that were answered, if it has lines; each was recorded by itself."""
 WARM_UP_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
@@ -224,6 +229,33 @@ class Service:
         if isinstance(error, QueueFullError | ModelLeftOutError) or name not in self.loaded.registry.models:
             return True
         return self.loaded.scheduler.engines_ended > ended and not isinstance(error, EngineError)
+
+    def record(self, context: RequestContext, endpoint: str, status: int) -> None:
+        """Record the metrics of a finished request."""
+        metrics, model, seconds = self.metrics, context.model, context.seconds
+        taken_s = time.monotonic() - context.began
+        metrics.request_duration.labels(endpoint, model, str(status)).observe(taken_s)
+        if "tokenize" in seconds:
+            metrics.tokenize_duration.labels(model).observe(seconds["tokenize"])
+        if "queue" in seconds:
+            metrics.queue_duration.labels(model).observe(seconds["queue"])
+            if status == HTTPStatus.OK:
+                metrics.tokens.labels(model).inc(context.tokens)
+
+    def count_problem(
+        self, error: Exception, context: RequestContext, *, asks_for_result: bool = True
+    ) -> ProblemError:
+        """Return the problem of an error, counted by its reason; log one that is the service's fault.
+
+        A probe or a page that finds the service not ready asks for no result and is not counted.
+        """
+        problem = problem_of(error)
+        if problem.reason and (asks_for_result or problem.reason != "not_ready"):
+            self.metrics.requests_rejected.labels(problem.reason).inc()
+        if problem.status == 500:
+            fields = {"request_id": context.request_id}
+            LOGGER.error("request failed", exc_info=error, extra={"fields": fields})
+        return problem
 
     def probe_soon(self) -> None:
         """Run the warm-up text through suspect models, in the background.

@@ -6,13 +6,12 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
-from service.http.lifecycle import Service
+from service.http.lifecycle import ANSWERED_LINES, Service
 from service.http.limits import BODY_SHARE
 from service.http.problems import (
     CLIENT_GONE,
@@ -20,11 +19,9 @@ from service.http.problems import (
     ClientGoneError,
     ErrorWriter,
     ProblemError,
-    problem_of,
 )
 from service.http.request_body import header
 from service.logs import LOGGER
-from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
@@ -32,8 +29,6 @@ UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 BEGAN = "began"
 """Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
-ANSWERED_LINES = "answered_lines"
-"""Key in a request's state for the number of its lines that were answered, if it has lines; each was recorded by itself."""
 PHASES = ("tokenize", "queue", "inference", "decode")
 MAX_LOGGED = 200
 """Longest path in the access log, in characters."""
@@ -55,7 +50,8 @@ class RequestMiddleware:
         `paths` are the known paths; metrics label any other by its route's pattern, or as "other". `error_writer` returns
         what writes the errors of a path, `needs_no_key` tells whether a request needs no key.
         """
-        self._app, self._metrics, self._settings, self._paths = app, service.metrics, service.settings, paths
+        self._app, self._service, self._paths = app, service, paths
+        self._metrics, self._settings = service.metrics, service.settings
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
         self._error_writer, self._needs_no_key = error_writer, needs_no_key
         key = service.settings.api_key
@@ -102,7 +98,7 @@ class RequestMiddleware:
         if isinstance(error, ClientGoneError):
             self._metrics.requests_rejected.labels("client_gone").inc()
             return
-        problem = count_problem(error, self._metrics, context, asks_for_result=scope["method"] == "POST")
+        problem = self._service.count_problem(error, context, asks_for_result=scope["method"] == "POST")
         if responder.status == 0:
             write = scope["state"].get(ERROR_WRITER) or self._error_writer(context.endpoint)
             await write(problem, context.request_id)(scope, receive, responder.send)
@@ -114,7 +110,7 @@ class RequestMiddleware:
             endpoint = context.endpoint
             if endpoint not in self._paths:
                 endpoint = getattr(scope.get("route"), "path", "other")
-            record(self._metrics, context, endpoint, status)
+            self._service.record(context, endpoint, status)
         if self._settings.access_log:
             fields = {
                 "request_id": context.request_id,
@@ -126,33 +122,6 @@ class RequestMiddleware:
             if lines is not None:
                 fields["lines"] = lines
             LOGGER.info("%s %s", method, _loggable(context.endpoint), extra={"fields": fields})
-
-
-def record(metrics: Metrics, context: RequestContext, endpoint: str, status: int) -> None:
-    """Record the metrics of a finished request."""
-    seconds, model = time.monotonic() - context.began, context.model
-    metrics.request_duration.labels(endpoint, model, str(status)).observe(seconds)
-    if "tokenize" in context.seconds:
-        metrics.tokenize_duration.labels(model).observe(context.seconds["tokenize"])
-    if "queue" in context.seconds:
-        metrics.queue_duration.labels(model).observe(context.seconds["queue"])
-        if status == HTTPStatus.OK:
-            metrics.tokens.labels(model).inc(context.tokens)
-
-
-def count_problem(
-    error: Exception, metrics: Metrics, context: RequestContext, *, asks_for_result: bool = True
-) -> ProblemError:
-    """Return the problem of an error, counted by its reason; log one that is the service's fault.
-
-    A probe or a page that finds the service not ready asks for no result and is not counted.
-    """
-    problem = problem_of(error)
-    if problem.reason and (asks_for_result or problem.reason != "not_ready"):
-        metrics.requests_rejected.labels(problem.reason).inc()
-    if problem.status == 500:
-        LOGGER.error("request failed", exc_info=error, extra={"fields": {"request_id": context.request_id}})
-    return problem
 
 
 def _check_key(scope: Scope, key: bytes) -> None:

@@ -22,8 +22,8 @@ from bert.errors import (
     RequestTooLargeError,
     UnknownModelError,
     displayed,
+    shown,
 )
-from service.tasks.schema import shown
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_RULES = {

@@ -15,7 +15,7 @@ import numpy as np
 from bert.errors import EngineError
 from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Engine, Floats, Outputs
+from service.engine.models import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
 from service.scheduling.fair_queue import Batch, FairQueue, Throughput
 from service.scheduling.scheduler_protocol import SubmitResult

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Floats
-from service.engine.models import Registry
+from service.engine.models import Floats, Registry
 
 
 @dataclass(frozen=True, slots=True)

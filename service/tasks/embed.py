@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from bert.errors import FieldError, InvalidRequestError
-from service.engine.engine_protocol import Floats
+from service.engine.models import Floats
 from service.pipeline.inputs import Texts
 from service.tasks.schema import (
     Dimensions,

@@ -14,8 +14,7 @@ from bert.tasks.ner import Entity
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
-from service.engine.engine_protocol import Floats
-from service.engine.models import Model
+from service.engine.models import Floats, Model
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import BoundedTokenizer, window_tokens
 from service.tasks.schema import (

@@ -13,8 +13,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import sigmoid
-from service.engine.engine_protocol import Floats
-from service.engine.models import Model, Registry
+from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import Texts
 from service.tasks.schema import Example, ModelName, Schema, Text, TopK, Truncate, TypedDict, complete
 from service.tasks.task import (

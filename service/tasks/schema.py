@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict as TypedDict  # of pydantic, which takes typing's from Python 3.12 on
 
-from bert.errors import displayed
+from bert.errors import shown
 
 Example = dict[str, Any]
 Item = TypeVar("Item")
@@ -20,12 +20,6 @@ RESULT_BYTES = 80
 """Bytes of a result's names and numbers in JSON, about."""
 CHARACTER_BYTES = 6
 """Most bytes of a character in JSON: those of an escape, such as \\u0001."""
-JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
-
-
-def shown(value: object) -> str:
-    """Return a JSON value as messages show it: a number, true, false and null as they are, else its type."""
-    return JSON_NAMES.get(type(value)) or displayed(str(value).lower())
 
 
 def number(rule: str, fits: Callable[[float], bool], *, is_whole: bool = False) -> BeforeValidator:

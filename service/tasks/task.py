@@ -18,8 +18,7 @@ from bert.graph_inputs import joined
 from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Window
-from service.engine.engine_protocol import Floats
-from service.engine.models import Model, Registry
+from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import RequestContext, Texts, check_count, make_each, pair_count
 from service.pipeline.pipeline import INLINE_TOKENS, BoundedTokenizer, Pipeline, is_short_text
 from service.tasks.schema import RESULT_BYTES, Example, Item, Schema, TaskResponse

@@ -23,8 +23,7 @@ from bert.graph_inputs import joined, split
 from bert.manifest import Manifest
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Floats
-from service.engine.models import Model
+from service.engine.models import Floats, Model
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 
 MAX_RETRIES = 2

@@ -18,9 +18,8 @@ from service.engine.bundle_folders import (
 )
 from service.engine.bundle_loader import BundleLoader, duplicate_error, opened
 from service.engine.cost_curve import CostPoint, Measurement
-from service.engine.engine_protocol import Engine
 from service.engine.measure import measure
-from service.engine.models import Model, OpenedModel, Registry, SkippedBundle
+from service.engine.models import Engine, Model, OpenedModel, Registry, SkippedBundle
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.logs import LOGGER
 from service.metrics import Metrics

@@ -13,8 +13,7 @@ from bert.errors import ServiceError
 from bert.settings import read_settings
 from bert.tokenizer import Encoding
 from service.engine.bundle_folders import find_bundles
-from service.engine.engine_protocol import Outputs
-from service.engine.models import Model
+from service.engine.models import Model, Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.listener import address, listen
 from service.settings import ServeSettings

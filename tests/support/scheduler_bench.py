@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Outputs
+from service.engine.models import Outputs
 from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import Scheduler
 from service.scheduling.scheduler_protocol import SubmitResult

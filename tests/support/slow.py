@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Engine, Outputs
+from service.engine.models import Engine, Outputs
 from tests.support.live import Live
 
 

@@ -22,7 +22,7 @@ from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service import cli
 from service.engine import bundle_loader
-from service.engine.engine_protocol import Outputs
+from service.engine.onnx_engine import Outputs  # type: ignore[attr-defined]  # in every checkout
 from service.workers import supervisor
 
 LONGEST_TEXT = 512

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import InvalidRequestError, displayed
+from bert.errors import InvalidRequestError, displayed, shown
 from bert.tasks.aggregation import Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
@@ -44,7 +44,6 @@ from service.tasks.fill_mask import fill_masks
 from service.tasks.ner import entities, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
-from service.tasks.schema import shown
 from service.tasks.task import INLINE_RESULTS, Call, embed, in_parts, prompted
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}

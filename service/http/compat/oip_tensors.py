@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from bert.errors import displayed
+from bert.errors import displayed, shown
 from service.http.compat.requests import CompatibleRequest, refused
-from service.tasks.schema import Example, shown, whole
+from service.tasks.schema import Example, whole
 
 HEADER = "inference-header-content-length"
 """Header with the bytes of JSON before binary tensors."""

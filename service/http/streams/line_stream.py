@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.types import Scope, Send
 
 from bert.errors import NotReadyError, QueueFullError
-from service.http.lifecycle import service_of
+from service.http.lifecycle import ANSWERED_LINES, service_of
 from service.http.limits import RESPONSES_FULL
-from service.http.middleware import ANSWERED_LINES, count_problem, record
 from service.http.openapi import LINES_TYPE
 from service.http.problems import (
     ERROR_WRITER,
@@ -132,10 +131,10 @@ class LineStream:
             response = await self._answer_with_patience(line, state)
             body, status = bytes(response.body), 200
         except Exception as error:
-            problem = count_problem(error, self._service.metrics, state["context"])
+            problem = self._service.count_problem(error, state["context"])
             body, status = self._problem_line(problem, number, state.get(ERROR_WRITER)), problem.status
         context = state["context"]
-        record(self._service.metrics, context, context.endpoint, status)
+        self._service.record(context, context.endpoint, status)
         self._context.tokens += context.tokens
         self._context.model = context.model or self._context.model
         self._count(len(body))
@@ -195,7 +194,7 @@ class LineStream:
         if problem is not None:
             if not self._is_started:
                 raise problem
-            problem = count_problem(problem, self._service.metrics, self._context)
+            problem = self._service.count_problem(problem, self._context)
             LOGGER.warning(
                 "a request of many lines ended at line %d: %s",
                 self._next_line,

@@ -14,7 +14,7 @@ from bert.graph_inputs import Ints, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine import cuda_graphs
 from service.engine.cuda_graphs import BatchShape, CapturedGraphs, fixed_inputs, shapes
-from service.engine.engine_protocol import Floats
+from service.engine.models import Floats
 
 VOCAB, POSITIONS, WIDTH = 50, 128, 3
 INPUTS = (

@@ -16,7 +16,7 @@ from service.engine.cost_curve import (
     time_batches,
     time_wide_text,
 )
-from service.engine.engine_protocol import Outputs
+from service.engine.models import Outputs
 
 
 @dataclass

@@ -13,9 +13,8 @@ from bert.manifest import CPU, CUDA, SHA256, own_sha256
 from bert.packing import CostModel
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.bundle_folders import all_on_gpu, find_bundles
-from service.engine.engine_protocol import Outputs
 from service.engine.measure import CURVE_TOKENS, measure_curve
-from service.engine.models import OpenedModel
+from service.engine.models import OpenedModel, Outputs
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.settings import ServeSettings
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Engine, Outputs
+from service.engine.models import Engine, Outputs
 from service.http.lifecycle import Service
 from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import MultiSlotEngine, Scheduler

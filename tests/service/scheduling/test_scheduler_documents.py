@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Outputs
+from service.engine.models import Outputs
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler
 from tests.support.scheduler_bench import text

@@ -13,7 +13,7 @@ import pytest
 from bert.bundle import read_bundle
 from bert.errors import DeadlineExceededError, EngineError, QueueFullError
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Outputs
+from service.engine.models import Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.workers.messages import (
     MAX_RETRIES,

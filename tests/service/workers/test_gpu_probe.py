@@ -10,7 +10,7 @@ import pytest
 
 from bert.errors import EngineError
 from bert.tokenizer import Encoding
-from service.engine.engine_protocol import Outputs
+from service.engine.models import Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.scheduling.scheduler import SUSPECT_AFTER
 from service.workers.messages import (

@@ -25,7 +25,7 @@ from bert.tasks import fill_mask, qa
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
-from service.engine.engine_protocol import Floats
+from service.engine.models import Floats
 from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
 from service.scheduling.scheduler_protocol import SubmitResult
