@@ -4,14 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bert.data.tables import Dialect
 from bert.errors import ConfigError
 from service.bulk.input import STREAM, InputRow, format_of
-from service.bulk.journal import AppendedFile, Journal, Progress, identity_of
+from service.bulk.journal import Journal, Progress, identity_of, synced
 from service.bulk.output import Output, SeparatedOutput, convert
 from service.bulk.settings import PredictSettings
 from service.bulk.text_input import SeparatedRows, open_text
@@ -43,11 +43,16 @@ class Files:
         self._journal = None if is_stream else Journal(out, self.bad_name or out)
         self._check_targets(out)
         self.progress = Progress({})
-        self.is_open = self.has_record = False
-        """The outputs are open; there is a record of progress, from which the same command goes on."""
-        self._bad: AppendedFile | None = None
+        self.is_open = False
+        """The outputs are open."""
+        self._bad: IO[bytes] | None = None
         """Bad rows, where the others go to standard output."""
         self._recorded = time.monotonic()
+
+    @property
+    def has_record(self) -> bool:
+        """Tell whether there is a record of progress, from which the same command goes on."""
+        return self._journal is not None and self._journal.has_record
 
     @property
     def bad_now(self) -> Path | None:
@@ -63,7 +68,7 @@ class Files:
             self._check_target(setting, target)
         if len(targets) == 2 and _is_same(*targets.values()):
             raise ConfigError(f"--bad {self.bad_name} is the output itself")
-        resumes = self._journal is not None and not self._settings.restart and self._journal.has_record
+        resumes = self.has_record and not self._settings.restart
         for setting, target in targets.items():
             is_named = setting == "--out" or self._settings.bad is not None
             if is_named and target.exists() and not self._settings.overwrite and not resumes:
@@ -117,9 +122,8 @@ class Files:
         if self._journal is not None:
             run = {"input": dict(identity_of(self.input_name)), **run}
             self.progress = self._journal.open(run, columns, restart=self._settings.restart)
-            self.has_record = self._journal.has_record
         elif self.bad_name is not None:
-            self._bad = AppendedFile(self.bad_name, 0)
+            self._bad = self.bad_name.open("wb")
         self.output = self._output(self.progress.columns or columns, first, new)
         if self._journal is None:
             self.output.begin(sys.stdout.buffer)
@@ -147,11 +151,10 @@ class Files:
         """Bring everything to the disk, and write down how much of it is safe. Raises OSError."""
         if self._journal is not None:
             self._journal.record(self.progress)
-            self.has_record = True
         else:
             sys.stdout.buffer.flush()
             if self._bad is not None:
-                self._bad.sync()
+                synced(self._bad)
         self._recorded = time.monotonic()
 
     def complete(self, stopped: Callable[[], bool]) -> bool:
@@ -176,9 +179,11 @@ class Files:
 
     def close(self) -> None:
         """Close the outputs and release the lock; what is not on the disk yet may be lost."""
-        for file in (self._journal, self._bad):
-            if file is not None:
-                file.close()
+        if self._journal is not None:
+            self._journal.close()
+        if self._bad is not None:
+            with suppress(OSError):
+                self._bad.close()
 
     def _output(self, columns: Sequence[str], first: Sequence[InputRow], new: Mapping[str, Any]) -> Output:
         """Return the output in its format. Raises ConfigError for a column's name that it cannot hold."""

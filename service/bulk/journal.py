@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bert.errors import ConfigError
 from bert.files import atomic_file, atomic_write, sync
@@ -49,32 +49,6 @@ class Progress:
     """All rows are done: only the conversion and the renaming are left."""
 
 
-class AppendedFile:
-    """A file that grows, and is cut back to what was recorded as safe."""
-
-    def __init__(self, path: Path, kept_bytes: int) -> None:
-        """Open a file and cut it to `kept_bytes`. Raises OSError, and ConfigError for a file that is shorter."""
-        if kept_bytes and (not path.exists() or path.stat().st_size < kept_bytes):
-            raise ConfigError(f"{path} is shorter than recorded: begin again with --restart")
-        self._file = path.open("ab")
-        self._file.truncate(kept_bytes)
-
-    def write(self, content: bytes) -> None:
-        """Append bytes. Raises OSError."""
-        self._file.write(content)
-
-    def sync(self) -> int:
-        """Bring everything to the disk; return the file's size. Raises OSError."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file; what is not on the disk yet may be lost."""
-        with suppress(OSError):
-            self._file.close()
-
-
 class Journal:
     """The folder of a run beside its output."""
 
@@ -86,7 +60,7 @@ class Journal:
         self.converted = self.folder / "output"
         self._file = self.folder / "progress.json"
         self._lock: int | None = None
-        self._open = list[AppendedFile]()
+        self._open = list[IO[bytes]]()
 
     @property
     def has_record(self) -> bool:
@@ -112,7 +86,7 @@ class Journal:
         progress = found or Progress(run, columns=list(columns))
         if not progress.is_complete:
             sizes = {self.rows: progress.rows_bytes, self.bad_rows: progress.bad_bytes}
-            self._open = [AppendedFile(path, size) for path, size in sizes.items()]
+            self._open = [open_at(path, size) for path, size in sizes.items()]
         return progress
 
     def append(self, rows: bytes, bad: bytes) -> None:
@@ -122,7 +96,7 @@ class Journal:
 
     def record(self, progress: Progress) -> None:
         """Sync both files, and then write down how much of them is safe. Raises OSError."""
-        progress.rows_bytes, progress.bad_bytes = (file.sync() for file in self._open)
+        progress.rows_bytes, progress.bad_bytes = map(synced, self._open)
         atomic_write(self._file, json.dumps(asdict(progress), indent=1))
         sync(self.folder)
 
@@ -143,7 +117,8 @@ class Journal:
     def close(self) -> None:
         """Close the files and release the lock."""
         for file in self._open:
-            file.close()
+            with suppress(OSError):
+                file.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -168,6 +143,22 @@ class Journal:
             ) from None
         except OSError:
             pass  # this disk knows no locks
+
+
+def open_at(path: Path, kept_bytes: int) -> IO[bytes]:
+    """Open a file that grows, and cut it to `kept_bytes`. Raises OSError, and ConfigError for one that is shorter."""
+    if kept_bytes and (not path.exists() or path.stat().st_size < kept_bytes):
+        raise ConfigError(f"{path} is shorter than recorded: begin again with --restart")
+    file = path.open("ab")
+    file.truncate(kept_bytes)
+    return file
+
+
+def synced(file: IO[bytes]) -> int:
+    """Bring a file to the disk, and return its size in bytes. Raises OSError."""
+    file.flush()
+    os.fsync(file.fileno())
+    return file.tell()
 
 
 def _move(source: Path, target: Path) -> None:

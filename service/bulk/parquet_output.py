@@ -64,13 +64,20 @@ class ParquetOutput(Output):
     def write(self, lines: Iterable[bytes]) -> None:
         """Append finished rows. Raises OSError, and DataError for an input that cannot be read again."""
         if self._reader is None:
-            rows = [parse_json(line) for line in lines]
-            old = self._old_columns(rows)
+            rows, old = [self._with_texts(parse_json(line)) for line in lines], []
         else:
             numbered = [orjson.loads(line) for line in lines]
             rows = [new for _, new in numbered]
-            old = pa.Table.from_batches(self._taken.take([n for n, _ in numbered])).columns
-        self._append(rows, old)
+            old = pa.Table.from_batches(self._taken.take([number for number, _ in numbered])).columns
+        if self._writer is None:
+            self._open(rows)
+        new = pa.Table.from_pylist(rows, pa.schema(list(self._schema)[len(old) :]))
+        table = pa.Table.from_arrays([*old, *new.columns], schema=self._schema)
+        self._tables.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
 
     def end(self) -> None:
         """Write the last row group and the file's end. Raises OSError."""
@@ -78,19 +85,6 @@ class ParquetOutput(Output):
             self._open([])
         self._write_group()
         self._writer.close()
-
-    def _append(self, rows: Sequence[Mapping[str, Any]], old: Sequence[Any]) -> None:
-        if self._writer is None:
-            self._open(rows)
-        new = [
-            self._new_column(self._schema.field(name), [row.get(name) for row in rows]) for name in self._new
-        ]
-        table = pa.Table.from_arrays([*old, *new], schema=self._schema)
-        self._tables.append(table)
-        self._rows += table.num_rows
-        self._bytes += table.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._write_group()
 
     def _write_group(self) -> None:
         if self._rows:
@@ -107,21 +101,13 @@ class ParquetOutput(Output):
         self._schema = schema
         self._writer = pq.ParquetWriter(self._file, schema)
 
-    def _old_columns(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return the columns of an input of text, whose values fit."""
-        columns = []
+    def _with_texts(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row of an input of text; where a column holds texts, other values are their JSON."""
         for field in self._old:
-            values = [row.get(field.name) for row in rows]
-            if pa.types.is_string(field.type):
-                values = [v if v is None or isinstance(v, str) else to_json(v).decode() for v in values]
-            columns.append(pa.array(values, field.type))
-        return columns
-
-    def _new_column(self, field: Any, values: Sequence[Any]) -> Any:
-        if pa.types.is_fixed_size_list(field.type) and values and all(v is not None for v in values):
-            flat = pa.array(np.asarray(values, np.float32).ravel())
-            return pa.FixedSizeListArray.from_arrays(flat, field.type.list_size)
-        return pa.array(values, field.type)
+            value = row.get(field.name)
+            if pa.types.is_string(field.type) and value is not None and not isinstance(value, str):
+                row[field.name] = to_json(value).decode()
+        return row
 
 
 def _schema_of(columns: Sequence[str], first: Sequence[InputRow]) -> Any:

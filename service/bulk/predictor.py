@@ -24,22 +24,20 @@ from bert.encoding import is_unicode
 from bert.errors import BertError, BundleError, ConfigError, InputError, InvalidRequestError
 from bert.manifest import CUDA
 from service.bulk.batch_scheduler import BatchScheduler
-from service.bulk.tasks import BulkTask, Fields, bulk_task, sample_of
+from service.bulk.tasks import FIELDS, BulkTask, Fields, bulk_task, sample_of
 from service.engine.bundle_folders import all_on_gpu, find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.slot_layout import lay_out_slots
 from service.pipeline.inputs import RequestContext
-from service.pipeline.pipeline import Pipeline
+from service.pipeline.pipeline import Call, Pipeline
 from service.settings import MAX_RESPONSE_BYTES
 from service.system import usable_cores
 
 Row = Mapping[str, object]
 T = TypeVar("T")
-BATCH_TOKENS = {CUDA: 65_536}
-CPU_BATCH_TOKENS = 512
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 512, 65_536
 CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 2**19
 """Most rows and characters that are predicted together: enough texts of each length, and a bounded memory."""
-FIELDS = ("text_pair", "text", "question", "context", "prompt", "choices")
 _PLACE = re.compile(rf"\b({'|'.join(FIELDS)})\[(\d+)\]")
 
 
@@ -96,12 +94,11 @@ class Predictor:
         self._options = {name: value for name, value in options.items() if value is not None}
         self._task: BulkTask | None = None
         bulk_task(self.model, (), self._options)  # wrong options are told before there is a row
-        tokens = batch_tokens or BATCH_TOKENS.get(model.provider, CPU_BATCH_TOKENS)
-        scheduler = BatchScheduler(model.engine, layout.slots, tokens)
+        tokens = batch_tokens or (GPU_BATCH_TOKENS if model.provider == CUDA else CPU_BATCH_TOKENS)
+        self._scheduler = BatchScheduler(model.engine, layout.slots, tokens)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="predictor", daemon=True)
         self._thread.start()
-        self._scheduler = scheduler
         self._pipeline = self._call(self._make_pipeline(layout.slots))
 
     def __enter__(self) -> Self:
@@ -163,13 +160,16 @@ class Predictor:
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
+    def _new_call(self) -> Call:
+        context = RequestContext("", "bulk", time.monotonic(), math.inf, self.model.name)
+        return Call(self._pipeline, context, self.model)
+
     async def _try_options(self, task: BulkTask) -> None:
         """Raise ConfigError for options that the model cannot have, which every row would be refused for."""
         sample = sample_of(self.model.spec.task)
         values = {name: [sample[name]] for name in task.fields}
-        request = RequestContext("", "bulk", time.monotonic(), math.inf, self.model.name)
         try:
-            await task.predict(self._pipeline, request, self.model, values, self._options)
+            await task.predict(self._new_call(), values)
         except InputError as error:
             raise ConfigError(str(error)) from None
 
@@ -191,9 +191,9 @@ class Predictor:
         while read:
             numbers = list(read)
             values: Fields = {name: [read[n][name] for n in numbers] for name in task.fields}
-            request = RequestContext("", "bulk", time.monotonic(), math.inf, self.model.name)
+            call = self._new_call()
             try:
-                columns = await task.predict(self._pipeline, request, self.model, values, self._options)
+                columns = await task.predict(call, values)
             except BertError as error:
                 refused = self._refused(error)
                 if not refused and len(numbers) > 1:
@@ -201,7 +201,7 @@ class Predictor:
                     for part in (numbers[:half], numbers[half:]):
                         await self._predict_read(task, {n: read[n] for n in part}, found)
                     return
-                for place, reason in (refused or {0: _reason(error, request)}).items():
+                for place, reason in (refused or {0: _reason(error, call.context.response_bytes)}).items():
                     found[numbers[place]] = Prediction(reason=reason)
                     del read[numbers[place]]
             else:
@@ -232,12 +232,12 @@ class Predictor:
         return value
 
 
-def _reason(error: BertError, request: RequestContext) -> str:
+def _reason(error: BertError, result_bytes: int) -> str:
     """Return why a row is bad; a result that is too large is told without the service's setting."""
-    if request.response_bytes <= MAX_RESPONSE_BYTES:
+    if result_bytes <= MAX_RESPONSE_BYTES:
         return str(error)
     return (
-        f"the result would take up to {request.response_bytes} bytes, and one may take {MAX_RESPONSE_BYTES}: "
+        f"the result would take up to {result_bytes} bytes, and one may take {MAX_RESPONSE_BYTES}: "
         "ask for fewer results, or shorten the text"
     )
 

@@ -12,23 +12,8 @@ from bert.settings import CommandSettings
 Aggregation = Literal["first", "average", "max", "simple", "none"]
 LeftOut = Literal["symbols", "handles"]
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
-COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
-"""Fields whose column a setting FIELD_column names."""
-OPTION_SETTINGS = (
-    *(
-        "top_k",
-        "threshold",
-        "temperature",
-        "windows",
-        "truncate",
-        "min_score",
-        "labels",
-        "aggregation",
-        "left_out",
-    ),
-    *("max_answer_tokens", "no_answer_threshold", "dimensions", "prompt_name"),
-)
-"""Settings that go to the task as they are: those that a request to its endpoint has."""
+_COLUMN = "_column"
+"""End of the settings that name the column of a field."""
 
 
 class PredictSettings(CommandSettings):
@@ -135,11 +120,12 @@ class PredictSettings(CommandSettings):
     @property
     def columns(self) -> dict[str, str]:
         """Fields whose columns are named."""
-        named = {name: getattr(self, f"{name}_column") for name in COLUMN_SETTINGS}
-        return {name: column for name, column in named.items() if column}
+        return {name.removesuffix(_COLUMN): value for name, value in self if name.endswith(_COLUMN) and value}
 
     @property
     def options(self) -> dict[str, Any]:
-        """The task's options that are given."""
-        given = {name: getattr(self, name) for name in OPTION_SETTINGS}
-        return {name: value for name, value in given.items() if value not in (None, False)}
+        """The task's options that are given: settings that a request to its endpoint has too."""
+        from service.tasks.table import BY_ROW  # takes long to import
+
+        known = {name for task in BY_ROW.values() for name in task.options}
+        return {name: value for name, value in self if name in known and value not in (None, False)}

@@ -5,6 +5,7 @@ A task is that of the endpoint (`service.tasks.table`), whose names fields, colu
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -15,16 +16,16 @@ from typing_extensions import is_typeddict
 from bert.errors import ConfigError
 from bert.tasks.similarity import likeness
 from service.engine.models import Model
-from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.pipeline import Pipeline
-from service.tasks.schema import Item
+from service.pipeline.inputs import Texts
+from service.tasks.schema import Item, Schema
 from service.tasks.table import BY_ROW
 from service.tasks.task import PART, Call, ServedTask, embed, prompted
 
 Columns = dict[str, Any]
 Fields = Mapping[str, list[Any]]
 """Values of each field, in the order of the rows."""
-Predict = Callable[[Pipeline, RequestContext, Model, Fields, Mapping[str, Any]], Awaitable[list[Columns]]]
+FIELDS = frozenset(name for task in BY_ROW.values() for name in task.texts)
+"""Fields of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class BulkTask:
     columns: Mapping[str, Any]
     """New column → its type: str, int, float or bool; a list has the type of an item in it, an object those of its keys;
     np.float32 is a vector."""
-    predict: Predict
+    predict: Callable[[Call, Fields], Awaitable[list[Columns]]]
 
 
 def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) -> BulkTask:
@@ -52,7 +53,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
         )
     if is_compared:
         cut = {"truncated": bool} if options.get("truncate") else {}
-        return BulkTask(("text", "text_pair"), {"score": float, **cut}, _compare)
+        return BulkTask(("text", "text_pair"), {"score": float, **cut}, partial(_compare, options))
     left_out = set() if options.get("truncate") else {"truncated"}
     if task.more and not task.shows_more(spec, options):
         left_out.add(task.more)
@@ -61,39 +62,32 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
     columns = {name: _column_type(kind) for name, kind in kinds.items()}
     read = task.fields_among(spec, names)
     sample = {name: value for name, value in sample_of(spec.task).items() if name in read}
-    return BulkTask(read, columns, _predict(task, columns, {**sample, **options}))
-
-
-def _predict(task: ServedTask[Any], columns: Collection[str], request: Mapping[str, Any]) -> Predict:
-    """Return what predicts these columns, with texts in place of a request's own. Raises ConfigError for a wrong option."""
     try:
-        asked = task.request.model_validate(request)
+        request = task.request.model_validate({**sample, **options})
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{first['loc'][0]}: {first['msg']}") from None
-
-    async def predict(
-        pipeline: Pipeline, context: RequestContext, model: Model, read: Fields, _: Mapping[str, Any]
-    ) -> list[Columns]:
-        results = await task.run(Call(pipeline, context, model), asked.model_copy(update=read))
-        return await pipeline.run_in_thread(
-            lambda: [{name: row[name] for name in columns} for row in results.rows(_plain)]
-        )
-
-    return predict
+    return BulkTask(read, columns, partial(_predict, task, request, columns))
 
 
-async def _compare(
-    pipeline: Pipeline, context: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
+async def _predict(
+    task: ServedTask[Any], request: Schema, columns: Collection[str], call: Call, read: Fields
 ) -> list[Columns]:
+    """Return these columns of the results of a request with other texts."""
+    results = await task.run(call, request.model_copy(update=read))
+    return await call.pipeline.run_in_thread(
+        lambda: [{name: row[name] for name in columns} for row in results.rows(_plain)]
+    )
+
+
+async def _compare(options: Mapping[str, Any], call: Call, read: Fields) -> list[Columns]:
     """Return the likeness of two texts, which has no endpoint of its own."""
     truncate, count = bool(options.get("truncate")), len(read["text"])
     prompt, dimensions = options.get("prompt_name"), options.get("dimensions")
-    pair = [prompted(Texts(name, read[name], True), model, prompt) for name in ("text", "text_pair")]
-    call = Call(pipeline, context, model)
+    pair = [prompted(Texts(name, read[name], True), call.model, prompt) for name in ("text", "text_pair")]
     embedded = await embed(call, *pair, truncate=truncate, dimensions=dimensions, shown=False)
     vectors, cut = embedded.vectors, embedded.truncated
-    scores = likeness(vectors[:count], vectors[count:], model.spec.similarity)
+    scores = likeness(vectors[:count], vectors[count:], call.model.spec.similarity)
     rows: list[Columns] = [{"score": score} for score in scores.tolist()]
     if truncate:
         rows = [row | {"truncated": cut[n] or cut[count + n]} for n, row in enumerate(rows)]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from service.bulk.command import SOME_BAD, main
-from service.bulk.journal import AppendedFile
+from service.bulk.journal import Journal
 from service.bulk.output import Output
 from service.bulk.predictor import Predictor
-from service.bulk.settings import OPTION_SETTINGS, PredictSettings
+from service.bulk.settings import PredictSettings
+from service.bulk.tasks import FIELDS
 from service.tasks.table import BY_ROW
 from tests.support.bulk import read_rows, texts, write_rows
 
@@ -343,8 +344,8 @@ def test_options_and_columns_reach_the_task(bundles: Path, tmp_path: Path) -> No
 
 def test_every_option_of_every_task_is_a_setting() -> None:
     fields = PredictSettings.model_fields
-    assert {name for task in BY_ROW.values() for name in task.options} == set(OPTION_SETTINGS)
-    assert set(OPTION_SETTINGS) <= set(fields)
+    assert {name for task in BY_ROW.values() for name in task.options} <= set(fields)
+    assert {f"{name}_column" for name in FIELDS} == {name for name in fields if name.endswith("_column")}
     given = PredictSettings(paths=["a", "b"], out="c", aggregation="none", labels="PER, LOC", truncate=True)
     assert given.options == {"aggregation": "none", "labels": ["PER", "LOC"], "truncate": True}
 
@@ -389,7 +390,7 @@ def test_no_record_is_promised_where_there_is_none(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(AppendedFile, "write", full)
+    monkeypatch.setattr(Journal, "append", full)
     monkeypatch.setattr(Output, "write", full)
     assert main([str(bundles / "mood"), str(source), "--out", "-"]) == 1
     said = capsys.readouterr().err
