@@ -1,7 +1,7 @@
 """The Open Inference Protocol v2 over HTTP, as KServe's and Triton's clients speak it, at /v2."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,19 +22,17 @@ from service.http.compat.base import (
     fields_of,
     not_served,
 )
-from service.http.compat.oip_tensors import HEADER, InferRequest, Output, fill
+from service.http.compat.oip_tensors import HEADER, InferRequest, fill
 from service.http.compat.requests import CompatibleRequest, Flag, only, refused, validate
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.request_body import header, read_json
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
-from service.tasks.classification import classify
-from service.tasks.fill_mask import Candidates, fill_masks, mask_rows
-from service.tasks.ner import entities
-from service.tasks.qa import answers
-from service.tasks.schema import Schema
-from service.tasks.task import embed, in_parts, prompted, to_json
+from service.tasks.fill_mask import Candidates
+from service.tasks.schema import Item, Schema
+from service.tasks.table import BY_ROW
+from service.tasks.task import PART, ListItems, Results, in_parts, to_json
 
 
 class InferRoute(CompatibleRoute):
@@ -161,26 +159,20 @@ async def model_ready(request: Request) -> Response:
 async def infer(request: TaskRequest, body: InferRequest) -> Response:
     """Run the model's task; numbers can come back in binary."""
     model = _model(request)
-    request.context.model = model.name
+    call, task = request.call(model), BY_ROW[model.spec.task]
     body.check()
     fields = {tensor.name: Texts(tensor.name, tensor.data, True) for tensor in body.inputs}
     check_fields(model, fields, "inputs")
-    request.call(model).check_count(*fields.values())
+    call.check_count(*fields.values())
     form = FORMS.get(model.spec.task)
     if form is None:
         raise not_served(model)
     options = validate(Options, body.parameters)
     check_options(model, options, form.options)
-    outputs = await form.run(request, model, fields, options)
-    if body.outputs:
-        unknown = {wanted.name for wanted in body.outputs} - {output.name for output in outputs}
-        if unknown:
-            known = ", ".join(output.name for output in outputs)
-            raise refused("outputs", f"{displayed(min(unknown))!r} is none of the model's: {known}")
-        wanted = [wanted.name for wanted in body.outputs]
-        outputs = [output for output in outputs if output.name in wanted]
-    count = max(output.shape[0] for output in outputs)
-    return await request.write(count, lambda: _written(model, body, outputs), 32)
+    texts = {name: text.values for name, text in fields.items()}
+    given = options.model_dump(include={*form.options}, exclude_none=True)
+    results = await task.run(call, task.request.model_construct(**texts, **given))
+    return await request.write(results.count, lambda: _written(model, body, form, results), 32)
 
 
 class Options(CompatibleRequest):
@@ -194,72 +186,18 @@ class Options(CompatibleRequest):
     sequence_id: Annotated[Any, only(0, "", why="models keep nothing from one request to the next")] = None
 
 
-async def _classify(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
-) -> list[Output]:
-    text, pair = fields["text"], fields.get("text_pair")
-    found, _ = await classify(request.call(model), text, pair, truncate=options.truncate)
-    labels = model.spec.labels
-    by_label = [dict(each.scores) for each in found]
-    scores = np.array([[each[label] for label in labels] for each in by_label], np.float32)
-    return [
-        Output("label", [each.label for each in found]),
-        Output("score", np.array([each.score for each in found], np.float32)),
-        Output("scores", scores, {"labels": json.dumps(labels)}),
-    ]
-
-
-async def _embed(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
-) -> list[Output]:
-    text = prompted(fields["text"], model, options.prompt_name)
-    embedded = await embed(request.call(model), text, truncate=options.truncate)
-    return [Output("embedding", np.ascontiguousarray(embedded.vectors, np.float32))]
-
-
-async def _answers(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
-) -> list[Output]:
-    question, context = fields["question"], fields["context"]
-    found = await answers(request.call(model), question, context, top_k=1, max_answer_tokens=None)
-    starts = [-1 if each.start is None else each.start for each in found]
-    ends = [-1 if each.end is None else each.end for each in found]
-    texts = await request.write(len(found), lambda: [each.answer or "" for each in found])
-    return [
-        Output("answer", texts),
-        Output("score", np.array([each.score for each in found], np.float32)),
-        Output("start", np.array(starts, np.int64)),
-        Output("end", np.array(ends, np.int64)),
-    ]
-
-
-async def _entities(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
-) -> list[Output]:
-    found = await entities(request.call(model), fields["text"])
-    count = len(found) + sum(map(len, found))
-    texts = await request.write(count, lambda: [_json(in_parts(each)) for each in found])
-    return [Output("entities", texts)]
-
-
-async def _fill_masks(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
-) -> list[Output]:
-    found = await fill_masks(request.call(model), fields["text"], top_k=options.top_k or 5)
-    texts = await request.write(
-        found.results, lambda: [_json(each["masks"]) for each in mask_rows(found, in_parts)]
-    )
-    return [Output("masks", texts)]
+def _as_list(items: Iterable[Item], size: int = PART) -> list[Item]:
+    return list(items)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a task takes and gives here."""
+    """What a task takes and gives here: some columns of its results."""
 
     options: Collection[str]
     outputs: Callable[[Model], list[tuple[str, str, list[int]]]]
     """Returns names, datatypes and shapes. Entities and masks, of which texts have any number, are JSON."""
-    run: Callable[[TaskRequest, Model, Mapping[str, Texts], Options], Awaitable[list[Output]]]
+    listed: ListItems = in_parts
 
 
 FORMS: dict[str, Form] = {
@@ -270,12 +208,11 @@ FORMS: dict[str, Form] = {
             ("score", "FP32", [-1]),
             ("scores", "FP32", [-1, len(model.spec.labels)]),
         ],
-        _classify,
+        _as_list,
     ),
     "similarity": Form(
         ("truncate", "prompt_name"),
         lambda model: [("embedding", "FP32", [-1, model.embedding_size or 0])],
-        _embed,
     ),
     "qa": Form(
         (),
@@ -285,10 +222,9 @@ FORMS: dict[str, Form] = {
             ("start", "INT64", [-1]),
             ("end", "INT64", [-1]),
         ],
-        _answers,
     ),
-    "ner": Form((), lambda _: [("entities", "BYTES", [-1])], _entities),
-    "fill_mask": Form(("top_k",), lambda _: [("masks", "BYTES", [-1])], _fill_masks),
+    "ner": Form((), lambda _: [("entities", "BYTES", [-1])]),
+    "fill_mask": Form(("top_k",), lambda _: [("masks", "BYTES", [-1])]),
 }
 """Models' task → its form."""
 
@@ -302,24 +238,30 @@ def _model(request: Request) -> Model:
     return model
 
 
-def _json(value: object) -> str:
-    return to_json(value).decode()
-
-
-def _written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Response:
+def _written(model: Model, body: InferRequest, form: Form, results: Results) -> Response:
     """Return the response; arrays that are asked for in binary follow the JSON."""
     all_binary = bool(body.parameters.get("binary_data_output"))
     asked = {wanted.name: wanted.parameters.get("binary_data", all_binary) for wanted in body.outputs or []}
-    tensors, binary = list[dict[str, object]](), list[bytes]()
-    for output in outputs:
-        parameters: dict[str, object] = dict(output.parameters or {})
-        fields: dict[str, object] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
-        if asked.get(output.name, all_binary) and isinstance(output.data, np.ndarray):
-            binary.append(np.ascontiguousarray(output.data).tobytes())
+    known = [name for name, _, _ in form.outputs(model)]
+    if unknown := asked.keys() - set(known):
+        message = f"{displayed(min(unknown))!r} is none of the model's: {', '.join(known)}"
+        raise refused("outputs", message)
+    rows, tensors, binary = list(results.rows(form.listed)), list[dict[str, object]](), list[bytes]()
+    for name, datatype, _ in form.outputs(model):
+        if asked and name not in asked:
+            continue
+        data, parameters = _data(model, datatype, [row[name] for row in rows]), dict[str, object]()
+        tensor: dict[str, object] = {"name": name, "datatype": datatype, "shape": list(np.shape(data))}
+        if name == "scores":
+            parameters["labels"] = json.dumps(model.spec.labels)
+        if isinstance(data, list):
+            tensor["data"] = data
+        elif asked.get(name, all_binary):
+            binary.append(data.tobytes())
             parameters["binary_data_size"] = len(binary[-1])
         else:
-            fields["data"] = output.data.ravel() if isinstance(output.data, np.ndarray) else output.data
-        tensors.append(fields | ({"parameters": parameters} if parameters else {}))
+            tensor["data"] = data.ravel()
+        tensors.append(tensor | ({"parameters": parameters} if parameters else {}))
     content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": tensors}
     if body.id is not None:
         content["id"] = body.id
@@ -329,3 +271,16 @@ def _written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Res
     return Response(
         b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
     )
+
+
+def _data(model: Model, datatype: str, values: list[Any]) -> Any:
+    """Return a column as an array of numbers, or as a list of texts: "" or -1 for nothing, JSON for lists of objects."""
+    if datatype == "BYTES":
+        texts = ("" if value is None else value for value in values)
+        return [text if isinstance(text, str) else to_json(text).decode() for text in texts]
+    if datatype == "INT64":
+        return np.array([-1 if value is None else value for value in values], np.int64)
+    if values and isinstance(values[0], list):  # scores, in the order of the model's labels
+        by_label = [{each["label"]: each["score"] for each in value} for value in values]
+        values = [[each[label] for label in model.spec.labels] for each in by_label]
+    return np.array(values, np.float32)

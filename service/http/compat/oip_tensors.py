@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from bert.errors import displayed, shown
@@ -15,10 +13,6 @@ from service.tasks.schema import Example, whole
 
 HEADER = "inference-header-content-length"
 """Header with the bytes of JSON before binary tensors."""
-DATATYPES = {"f": "FP32", "i": "INT64"}
-"""Kind of a numpy array → its datatype; lists of strings are BYTES."""
-
-
 Size = Annotated[int, Field(ge=0), whole(0)]
 
 
@@ -65,25 +59,6 @@ class InferRequest(CompatibleRequest):
         _check_flag(self.parameters, "binary_data_output")
         for output in self.outputs or []:
             output.check()
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A result: an array of numbers, or a list of strings."""
-
-    name: str
-    data: Any
-    parameters: Mapping[str, str] | None = None
-
-    @property
-    def shape(self) -> list[int]:
-        """Return its shape."""
-        return list(np.shape(self.data))
-
-    @property
-    def datatype(self) -> str:
-        """Return its type in the protocol's words."""
-        return DATATYPES[self.data.dtype.kind] if isinstance(self.data, np.ndarray) else "BYTES"
 
 
 def fill(tensor: Tensor, left: memoryview, max_texts: int) -> memoryview:
