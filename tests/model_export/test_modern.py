@@ -14,7 +14,6 @@ import torch
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.packing import CostModel, plan_runs
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import TaskSpec
 from model_export.graph.bodies import graph_body
 from model_export.graph.build import build_graph
 from model_export.graph.graph_checks import check_structure
@@ -22,9 +21,9 @@ from model_export.graph.modern.cpu_ops import SHORT
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import Fp32, Int8
-from model_export.verify.texts import LONG_TOKENS, EncodedText, shipped_texts
+from model_export.verify.texts import LONG_TOKENS, shipped_texts
 from tests.support.checkpoints import SPECS, random_text
-from tests.support.families import their_outputs, write_relative
+from tests.support.families import farthest, their_answers, write_relative
 
 LENGTHS = (5, 6, 7, 8, 12, 13, 14, 63, 64, 65, 127, 129, 192, 193, 255, 256, 257, 300, 520, 700)
 """Around the window of 6, blocks of 64, the width from which on rows are long, and several blocks."""
@@ -52,28 +51,17 @@ def checkpoint_of(folder: Path, name: str, **changes: Any) -> tuple[torch.nn.Mod
     return model, read_checkpoint(folder)
 
 
-def expected(model: torch.nn.Module, spec: TaskSpec, text: EncodedText) -> Floats:
-    ids = torch.tensor(text.encoding.ids)[None].long()
-    with torch.no_grad():
-        found = their_outputs(model, ids, torch.ones_like(ids), torch.zeros_like(ids))
-    if spec.task == "similarity":
-        found = torch.nn.functional.normalize(found.mean(dim=1))
-    array: Floats = found.reshape(-1, found.shape[-1]).numpy()
-    return array[text.positions] if spec.task in ("ner", "qa", "fill_mask") else array
-
-
-def farthest(first: list[Floats], second: list[Floats]) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
-
-
-@pytest.mark.parametrize("name", ["classification", "ner"])
-@pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [*(("ner", shape) for shape in SHAPES)]
+    + [("classification", shape) for shape in ("full last", "sliding last", "without biases, mean")],
+)
 def test_every_length_answers_as_transformers_alone_and_among_others(
-    changes: dict[str, Any], name: str, tmp_path: Path
+    name: str, shape: str, tmp_path: Path
 ) -> None:
-    model, checkpoint = checkpoint_of(tmp_path, name, **changes)
+    model, checkpoint = checkpoint_of(tmp_path, name, **SHAPES[shape])
     texts = [random_text(checkpoint.spec, tokens, seed=tokens) for tokens in LENGTHS]
-    theirs = [expected(model, checkpoint.spec, text) for text in texts]
+    theirs = [their_answers(model, checkpoint.spec, text) for text in texts]
     exported = Fp32(checkpoint, ())
     check_structure(exported.model, checkpoint.config.num_hidden_layers)
     reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
@@ -86,7 +74,7 @@ def test_every_length_answers_as_transformers_alone_and_among_others(
 def test_the_other_heads_read_long_rows(name: str, tmp_path: Path) -> None:
     model, checkpoint = checkpoint_of(tmp_path, name, classifier_pooling="mean")
     texts = [random_text(checkpoint.spec, tokens, seed=tokens) for tokens in (20, 300, 700)]
-    theirs = [expected(model, checkpoint.spec, text) for text in texts]
+    theirs = [their_answers(model, checkpoint.spec, text) for text in texts]
     exported = Fp32(checkpoint, ())
     for found in (exported.alone(texts), exported.packed(texts)):
         assert farthest(theirs, found) < 1e-4
@@ -99,7 +87,7 @@ def test_in_8_bits_no_text_depends_on_its_neighbours(changes: dict[str, Any], tm
     exported = Int8(checkpoint, texts[::2])
     alone, packed = exported.alone(texts), exported.packed(texts)
     assert all(np.array_equal(a, b) for a, b in zip(alone, packed, strict=True))
-    theirs = np.concatenate([expected(model, checkpoint.spec, text) for text in texts])
+    theirs = np.concatenate([their_answers(model, checkpoint.spec, text) for text in texts])
     assert np.linalg.norm(np.concatenate(alone) - theirs) < 0.1 * np.linalg.norm(theirs)
 
 
@@ -112,7 +100,7 @@ def test_half_precision_has_the_window_too(name: str, changes: dict[str, Any], t
         checkpoint.config, checkpoint.spec, checkpoint.weights, graph_body(checkpoint.config).cuda
     )
     for text, found in zip(texts, run_flat(written, texts), strict=True):
-        assert np.allclose(found, expected(model, checkpoint.spec, text), atol=2e-2, rtol=2e-2)
+        assert np.allclose(found, their_answers(model, checkpoint.spec, text), atol=2e-2, rtol=2e-2)
 
 
 def run_longest(folder: str) -> tuple[Floats, float]:
@@ -130,7 +118,7 @@ def test_the_longest_text_takes_memory_by_its_length(tmp_path: Path) -> None:
     model, checkpoint = checkpoint_of(tmp_path, "ner", num_hidden_layers=2)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found, grown = pool.apply(run_longest, (str(tmp_path),))
-    theirs = expected(model, checkpoint.spec, random_text(checkpoint.spec, LONGEST))
+    theirs = their_answers(model, checkpoint.spec, random_text(checkpoint.spec, LONGEST))
     assert float(np.abs(found - theirs).max()) < 1e-4
     # The scores of all pairs would be 1.07 GB for four heads, and their mask 0.27.
     assert grown < 200e6

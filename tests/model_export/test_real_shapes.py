@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,6 +12,7 @@ from model_export.reference import Floats, Reference
 from model_export.verify.parity import references
 from model_export.verify.precision import Fp32
 from model_export.verify.texts import EncodedText, shipped_texts
+from tests.support.families import farthest
 
 pytestmark = pytest.mark.slow
 
@@ -52,10 +52,6 @@ def logits(model: torch.nn.Module, text: EncodedText) -> Floats:
     with torch.no_grad():
         found: Floats = model(torch.tensor(text.encoding.ids)[None].long()).logits.numpy()
     return found
-
-
-def farthest(first: list[Floats], second: list[Floats]) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *FEW_LAYERS])

@@ -1,8 +1,10 @@
 """Random checkpoints of BERT's relatives, written by `transformers`, which is also what is compared with."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -11,7 +13,8 @@ from bert.checkpoint.weights import Checkpoint
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
-from model_export.reference import Reference
+from model_export.reference import Floats, Reference
+from model_export.verify.texts import EncodedText
 from tests.support.checkpoints import ARCHITECTURES, vocabulary
 
 CLASSES = {
@@ -145,6 +148,22 @@ def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
     found: Tensor = output.logits if "logits" in output else output.last_hidden_state
     return found
+
+
+def their_answers(model: torch.nn.Module, spec: TaskSpec, text: EncodedText) -> Floats:
+    """Return what a model of transformers answers at the positions of a text that its task reads."""
+    ids, segments = (torch.tensor(x)[None].long() for x in (text.encoding.ids, text.encoding.segment_ids))
+    with torch.no_grad():
+        found = their_outputs(model, ids, torch.ones_like(ids), segments)
+    if spec.task == "similarity":
+        found = torch.nn.functional.normalize(found[:, 0] if spec.pooling == "cls" else found.mean(dim=1))
+    array: Floats = found.reshape(-1, found.shape[-1]).numpy()
+    return array[text.positions] if spec.task in ("ner", "qa", "fill_mask") else array
+
+
+def farthest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
+    """Return the largest difference of two models' answers to the same texts."""
+    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
 
 
 def assert_answers(checkpoint: Checkpoint, theirs: torch.nn.Module) -> None:

@@ -11,9 +11,10 @@ from bert.graph_inputs import Packer
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.build import build_graph
 from model_export.graph.graph_checks import check_structure
-from model_export.reference import Floats, Reference
+from model_export.reference import Reference
 from model_export.verify.precision import GraphSession
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
+from tests.support.families import farthest
 
 SHAPES: dict[str, dict[str, Any]] = {
     "gelu_new": {"hidden_act": "gelu_new"},
@@ -24,10 +25,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "heads of 20, three layers": {"hidden_size": 60, "num_attention_heads": 3, "num_hidden_layers": 3},
     "one segment, large epsilon": {"type_vocab_size": 3, "layer_norm_eps": 1e-3},
 }
-
-
-def farthest(first: list[Floats], second: list[Floats]) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
 
 
 def compare(folder: Path, name: str, **changes: Any) -> None:

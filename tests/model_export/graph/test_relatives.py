@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -23,6 +23,7 @@ from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, packer_for
 from model_export.verify.texts import EncodedText
 from tests.support.checkpoints import SPECS, random_text
+from tests.support.families import farthest
 from tests.support.random_weights import random_weights, small_config
 
 _DISTANCES = {"pos_att_type": ("c2p", "p2c"), "position_biased_input": False, "max_relative_positions": 100}
@@ -53,11 +54,18 @@ CONFIGS = {
     "relative": small_config(model_type="mpnet", layer_norm_eps=1e-5),
     **DISENTANGLED,
 }
-HEADS = ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
 LENGTHS = (17, 3, 120, 7, 256, 40, 129, 2, 9)  # with the longest that is read, and one over each bucket's end
 LENGTHS_IN_NUMPY = (17, 256, 129)
 """Lengths where numpy evaluates the graph: its time follows the number of texts times the square of the longest."""
-by_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+by_head = pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        *((body, name) for body in CONFIGS for name in ("classification", "ner", "similarity", "fill_mask")),
+        *(
+            ("narrow", name) for name in ("qa", "multiple_choice", "cls")
+        ),  # whose graphs add nothing of the body's
+    ],
+)
 
 
 def texts_of(spec: TaskSpec, lengths: Sequence[int] = LENGTHS) -> list[EncodedText]:
@@ -65,9 +73,15 @@ def texts_of(spec: TaskSpec, lengths: Sequence[int] = LENGTHS) -> list[EncodedTe
     return [text for text in texts if len(text.positions)]
 
 
-def expected(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> list[Floats]:
+@cache
+def expected(body: str, name: str, lengths: Sequence[int] = LENGTHS) -> list[Floats]:
+    """Return what the reference answers to each text."""
+    config, spec = CONFIGS[body], SPECS[name]
     reference = Reference(config, spec, random_weights(config, spec))
-    return [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
+    return [
+        reference.outputs(text.encoding.ids, text.encoding.segment_ids, text.positions)
+        for text in texts_of(spec, lengths)
+    ]
 
 
 def int8_graph(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> onnx.ModelProto:
@@ -76,32 +90,26 @@ def int8_graph(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText])
     return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
 
 
-def farthest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
-    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
-
-
-@by_config
-@pytest.mark.parametrize("name", HEADS)
-def test_float32_answers_as_the_reference_alone_and_among_others(name: str, config: BertConfig) -> None:
-    spec = SPECS[name]
+@by_head
+def test_float32_answers_as_the_reference_alone_and_among_others(body: str, name: str) -> None:
+    config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec)
     graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cpu)
     check_structure(graph, len(config.layer_order))
     runner = GraphSession(graph, Packer("rows"), threads=1)
-    answers = expected(config, spec, texts)
+    answers = expected(body, name)
     assert farthest(answers, runner.run(texts)) < 1e-5
     assert farthest(answers, runner.alone(texts)) < 1e-5
 
 
-@by_config
-@pytest.mark.parametrize("name", HEADS)
-def test_8_bits_stay_near_and_do_not_depend_on_neighbours(name: str, config: BertConfig) -> None:
-    spec = SPECS[name]
+@by_head
+def test_8_bits_stay_near_and_do_not_depend_on_neighbours(body: str, name: str) -> None:
+    config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec)
     graph = int8_graph(config, spec, texts)
     check_structure(graph, len(config.layer_order))
     runner = GraphSession(graph, packer_for(config, "int8"), threads=1)
-    alone, answers = runner.alone(texts), expected(config, spec, texts)
+    alone, answers = runner.alone(texts), expected(body, name)
     a, b = np.concatenate(answers), np.concatenate(alone)
     assert np.linalg.norm(a - b) < 0.03 * np.linalg.norm(a)
     # A mean is a product over all tokens of a batch, after the last rounding.
@@ -111,20 +119,24 @@ def test_8_bits_stay_near_and_do_not_depend_on_neighbours(name: str, config: Ber
         assert farthest(alone, found if order is texts else found[::-1]) <= allowed
 
 
-@by_config
-@pytest.mark.parametrize("name", HEADS)
-def test_the_graph_for_cuda_answers_within_half_precision(name: str, config: BertConfig) -> None:
-    spec = SPECS[name]
+@by_head
+def test_the_graph_for_cuda_answers_within_half_precision(body: str, name: str) -> None:
+    config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec, LENGTHS_IN_NUMPY)
     graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cuda)
     check_structure(graph, len(config.layer_order))
     check_types(graph)
-    for answer, found in zip(expected(config, spec, texts), run_flat(graph, texts), strict=True):
+    for answer, found in zip(expected(body, name, LENGTHS_IN_NUMPY), run_flat(graph, texts), strict=True):
         assert np.allclose(found, answer, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize(("heads", "width"), [(2, 8), (3, 48), (2, 64)])
-@pytest.mark.parametrize("name", ["relative", *DISENTANGLED])
+@pytest.mark.parametrize(
+    ("name", "heads", "width"),
+    [
+        *((name, *shape) for name in ("relative", "buckets") for shape in ((2, 8), (3, 48), (2, 64))),
+        *(("distances", 3, 48), ("convolution", 2, 8)),
+    ],
+)
 def test_distances_give_the_same_bits_wherever_a_text_lies(name: str, heads: int, width: int) -> None:
     config = replace(
         CONFIGS[name],
@@ -151,7 +163,7 @@ def parameters(graph: onnx.ModelProto) -> int:
     return sum(len(tensor.raw_data) for tensor in graph.graph.initializer if len(tensor.dims) > 1)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ["ner", "fill_mask"])
 def test_shared_layers_are_stored_once_in_every_precision(name: str) -> None:
     spec = SPECS[name]
     once, often = (
