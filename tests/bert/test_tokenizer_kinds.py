@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -68,6 +68,7 @@ def check_offsets(text: str, pieces: Pieces, *, lossless: bool) -> None:
 
 
 @every_kind
+@settings(max_examples=30)
 @given(text=ANY_TEXT)
 def test_no_span_begins_or_ends_with_a_blank(kind: str, text: str) -> None:
     check_offsets(text, read(kind, text), lossless="bpe" in kind)
@@ -99,6 +100,7 @@ def slow_words(text: str, pieces: Pieces, splits: list[int | None]) -> list[int]
 
 
 @pytest.mark.parametrize("kind", [name for name in TOKENIZERS if not name.startswith("wordpiece")])
+@settings(max_examples=30)
 @given(text=ANY_TEXT)
 def test_words_are_those_in_which_pieces_start(kind: str, text: str) -> None:
     pieces = read(kind, text)
@@ -115,6 +117,7 @@ def test_words_are_those_in_which_pieces_start(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
+@settings(max_examples=30)
 @given(words=st.lists(st.sampled_from(["Ada", "met", "London", "naïve", "12", "he", "."]), max_size=12))
 def test_plain_words_have_the_same_heads_with_every_kind(kind: str, words: list[str]) -> None:
     text = " ".join(words)
@@ -149,6 +152,7 @@ def test_the_first_piece_of_a_word_is_the_one_that_run_ner_labels(kind: str) -> 
 
 
 @every_kind
+@settings(max_examples=30)
 @given(text=ANY_TEXT, max_tokens=st.integers(5, 20), stride=st.integers(0, 6))
 def test_entities_of_any_windows_are_words_of_the_text(
     kind: str, text: str, max_tokens: int, stride: int
@@ -170,6 +174,7 @@ def test_entities_of_any_windows_are_words_of_the_text(
 
 
 @every_kind
+@settings(max_examples=30)
 @given(
     text=ANY_TEXT,
     scores=st.lists(st.integers(-9, 9), min_size=80, max_size=80),
@@ -201,6 +206,7 @@ def test_an_answer_may_begin_at_a_blank_piece() -> None:
 
 
 @every_kind
+@settings(max_examples=30)
 @given(seed=st.integers(0, 999), n_best=st.integers(1, 30))
 def test_the_n_best_spans_are_n_where_pieces_share_characters(kind: str, seed: int, n_best: int) -> None:
     text = "it was 😀😀 there , and ☃\n\n漢字 and ½ of I"

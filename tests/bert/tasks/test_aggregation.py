@@ -158,8 +158,12 @@ CHOICES: dict[Aggregation, Callable[[Floats], Floats]] = {
 }
 
 
-@pytest.mark.parametrize("strategy", CHOICES)
-@given(st.sampled_from(AWKWARD_TEXTS), st.sampled_from(sorted(SCHEMES)), st.integers(0, 2**32 - 1))
+@given(
+    st.sampled_from(sorted(CHOICES)),
+    st.sampled_from(AWKWARD_TEXTS),
+    st.sampled_from(sorted(SCHEMES)),
+    st.integers(0, 2**32 - 1),
+)
 def test_words_get_what_the_slow_way_gives_them(
     strategy: Aggregation, text: str, scheme: str, seed: int
 ) -> None:
@@ -173,8 +177,12 @@ def test_words_get_what_the_slow_way_gives_them(
     assert [e.score for e in found] == pytest.approx([e.score for e in expected], abs=1e-5)
 
 
-@pytest.mark.parametrize("strategy", [each for each in BY_PIECE if each is not Aggregation.NONE])
-@given(scheme=st.sampled_from(sorted(SCHEMES)), words=st.integers(1, 30), seed=st.integers(0, 2**32 - 1))
+@given(
+    strategy=st.sampled_from([each for each in BY_PIECE if each is not Aggregation.NONE]),
+    scheme=st.sampled_from(sorted(SCHEMES)),
+    words=st.integers(1, 30),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_with_a_piece_a_word_every_strategy_joins_the_same(
     strategy: Aggregation, scheme: str, words: int, seed: int
 ) -> None:
@@ -188,9 +196,12 @@ def test_with_a_piece_a_word_every_strategy_joins_the_same(
     )
 
 
-@pytest.mark.parametrize("strategy", BY_PIECE)
 @pytest.mark.parametrize("kind", KINDS)
-@given(text=st.sampled_from((*AWKWARD_TEXTS, *MARKED_TEXTS, "  ", "")), seed=st.integers(0, 2**32 - 1))
+@given(
+    strategy=st.sampled_from(BY_PIECE),
+    text=st.sampled_from((*AWKWARD_TEXTS, *MARKED_TEXTS, "  ", "")),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_entities_are_slices_of_the_text_without_blanks_around(
     strategy: Aggregation, kind: str, text: str, seed: int
 ) -> None:

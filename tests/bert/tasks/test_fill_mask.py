@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
@@ -191,6 +191,7 @@ KNOWN = {kind: (Tokenizer(backend_of(kind)), backend_of(kind)) for kind in KINDS
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("own", [False, True])
+@settings(max_examples=30)
 @given(parts=st.lists(PLAIN, min_size=2, max_size=4))
 def test_masks_of_every_kind_are_where_the_library_puts_them(kind: str, own: bool, parts: list[str]) -> None:
     ours, theirs = KNOWN[kind]

@@ -2,7 +2,7 @@
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from tokenizers import models, processors
 
 from bert.errors import CheckpointError
@@ -48,6 +48,7 @@ def test_pairs_are_those_of_the_library(processor: processors.PostProcessor) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
 @given(first=TEXTS, second=TEXTS)
 def test_every_kind_reads_texts_and_pairs_as_the_library_does(kind: str, first: str, second: str) -> None:
     ours, theirs = Tokenizer(backend_of(kind)), backend_of(kind)

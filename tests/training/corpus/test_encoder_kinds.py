@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.tokenizer import Tokenizer
@@ -26,6 +26,7 @@ def sentences_of(encoder: SentenceEncoder, texts: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
+@settings(max_examples=30)
 @given(texts=TEXTS)
 def test_ids_are_those_of_the_tokenizer(kind: str, texts: list[str]) -> None:
     texts = [" ".join(text.splitlines()) for text in texts] or ["a"]
