@@ -1,7 +1,9 @@
 """Files to read, and a base so small that a whole run takes a second."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +13,31 @@ from bert.config import BertConfig
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForSimilarity
 from bert.tokenizer import Tokenizer
+from tests.support.checkpoints import SPECS
+from tests.support.families import relative
 from tests.support.finetuning import short_run
+from training.finetune import finetune
+from training.finetuning.trainer import FinetuneTrainer
+from training.report import finetuning, plots, pretraining
 from training.settings import FinetuneSettings
+
+DRAWN_BY = ((finetuning, "draw_panels"), (finetuning, "draw_confusion"), (pretraining, "draw_panels"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _empty_pictures() -> Iterator[None]:
+    """Leave the pictures of reports empty: to draw them takes two thirds of a short run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in DRAWN_BY:
+            patch.setattr(module, name, lambda path, *_: path.touch())
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the pictures of reports drawn in this test."""
+    for module, name in DRAWN_BY:
+        monkeypatch.setattr(module, name, getattr(plots, name))
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +67,49 @@ def settings_for(tiny_base: Path, tmp_path: Path) -> Callable[..., FinetuneSetti
     return lambda task, **changes: short_run(
         task, **{"base": tiny_base, "output_dir": tmp_path / "run", **changes}
     )
+
+
+@pytest.fixture(scope="session")
+def family_base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a maker of random bases of a family with the packaged vocabulary; each is written once."""
+    tokenizer, bases = Tokenizer.load(resolve_base(MINILM)), tmp_path_factory.mktemp("bases")
+
+    def write(kind: str) -> Path:
+        if not (folder := bases / kind).exists():
+            relative(kind, SPECS["similarity"], vocab_size=tokenizer.vocab_size).save_pretrained(folder)
+            tokenizer.save(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a maker of checkpoints that tests read and leave as they are: each run is made once."""
+    made: dict[str, Path] = {}
+
+    def train(task: str, **changes: Any) -> Path:
+        key = json.dumps([task, changes], sort_keys=True, default=str)
+        if key not in made:
+            values = {"base": tiny_base, "output_dir": tmp_path_factory.mktemp(task), **changes}
+            settings = short_run(task, **values)
+            made[key] = finetune(settings, f"train --seed {settings.seed}")
+        return made[key]
+
+    return train
+
+
+@pytest.fixture
+def begin(
+    settings_for: Callable[..., FinetuneSettings], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., FinetuneTrainer]:
+    """Return what builds a run up to its first step."""
+
+    def build(task: str, **changes: Any) -> FinetuneTrainer:
+        runs: list[FinetuneTrainer] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(FinetuneTrainer, "run", lambda run: runs.append(run))
+            finetune(settings_for(task, **changes))
+        return runs[0]
+
+    return build

@@ -26,8 +26,6 @@ from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.commands.finetune import main
-from training.engine.device import StepNumbers
-from training.engine.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
@@ -43,6 +41,7 @@ EMBEDDING_FILES = (
 """What sentence-transformers reads beside the model."""
 
 
+@pytest.mark.usefixtures("pictures")
 @pytest.mark.parametrize("task", FILES)
 def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settings_for: Make) -> None:
     settings = settings_for(task)
@@ -64,8 +63,8 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     assert (settings.output_dir / "report" / "curve.png").is_file()
 
 
-def test_a_checkpoint_gives_the_same_logits_in_transformers(settings_for: Make) -> None:
-    best = finetune(settings_for("classification"))
+def test_a_checkpoint_gives_the_same_logits_in_transformers(trained: Callable[..., Path]) -> None:
+    best = trained("classification")
     reference = transformers.AutoModelForSequenceClassification.from_pretrained(best).eval()
     spec, tokenizer = TaskSpec.read(best), Tokenizer.load(best)
     model = task_class("classification")(tokenizer, spec).model(BertConfig.read(best)).eval()
@@ -80,14 +79,10 @@ def test_a_checkpoint_gives_the_same_logits_in_transformers(settings_for: Make) 
 
 # peft reads an attribute that transformers has renamed.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_base: Path) -> None:
-    settings = settings_for("ner", lora={"rank": 4})
-    best = finetune(settings)
-    assert {p.name for p in best.iterdir()} == {
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "task.json",
-    }
+def test_an_adapter_loads_in_peft_over_transformers(trained: Callable[..., Path], tiny_base: Path) -> None:
+    best = trained("ner", lora={"rank": 4})
+    found = {path.name for path in best.iterdir()}
+    assert found == {"adapter_config.json", "adapter_model.safetensors", "task.json"}
     spec = TaskSpec.read(best)
     theirs = transformers.BertForTokenClassification.from_pretrained(tiny_base, num_labels=len(spec.labels))
     tokenizer = Tokenizer.load(tiny_base)
@@ -108,9 +103,9 @@ def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_bas
     "changes", [{"task": "ner", "lora": {"rank": 4}}, {"task": "similarity", "train": []}]
 )
 def test_what_belongs_to_a_folders_weights_is_exported_with_them_only(
-    changes: dict[str, object], settings_for: Make, tiny_base: Path, tmp_path: Path
+    changes: dict[str, object], trained: Callable[..., Path], tiny_base: Path, tmp_path: Path
 ) -> None:
-    best = finetune(settings_for(**changes))
+    best = trained(**changes)
     sha256 = hashlib.sha256((tiny_base / "model.safetensors").read_bytes()).hexdigest()
     assert TaskSpec.read(best).base == {"name": str(tiny_base), "sha256": sha256}
     assert export(["--checkpoint", str(best), "--out", str(tmp_path / "bundle")]) == 0
@@ -154,32 +149,6 @@ def test_accumulated_parts_train_as_the_whole_batch_does(settings_for: Make, tmp
     parts = trained_weights(settings_for("ner", output_dir=tmp_path / "parts", accumulation_steps=4))
     for name, weight in whole.items():
         torch.testing.assert_close(weight, parts[name], atol=2e-5, rtol=0)
-
-
-class Killed(Exception):
-    """Stands in for a kill at a chosen step."""
-
-
-def test_a_killed_run_goes_on_to_the_same_weights(
-    settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    common = {"epochs": 3, "save_every_steps": 1, "dropout": 0.1}
-    straight = trained_weights(settings_for("classification", output_dir=tmp_path / "straight", **common))
-    settings = settings_for("classification", output_dir=tmp_path / "killed", **common)
-    step = TrainLoop.step
-
-    def dies_at_the_fourth_step(loop: TrainLoop, data: StepData) -> StepNumbers:
-        if loop.state.step == 3:
-            raise Killed
-        return step(loop, data)
-
-    monkeypatch.setattr(TrainLoop, "step", dies_at_the_fourth_step)
-    with pytest.raises(Killed):
-        finetune(settings)
-    monkeypatch.setattr(TrainLoop, "step", step)
-    resumed = trained_weights(settings)
-    for name, weight in straight.items():
-        assert torch.equal(weight, resumed[name]), name
 
 
 @pytest.fixture(scope="module")

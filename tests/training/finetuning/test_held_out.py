@@ -8,27 +8,12 @@ import torch
 
 from bert.data.examples import TextExample
 from tests.support.finetuning import FILES
-from training.finetune import finetune
 from training.finetuning.scores import HeldOutLoss, RecordedLogits
 from training.finetuning.trainer import FinetuneTrainer
-from training.settings import EmbeddingSettings, FinetuneSettings
+from training.settings import EmbeddingSettings
 from training.tasks.base import collate
 
-Make = Callable[..., FinetuneSettings]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinetuneTrainer]:
-    """Return what builds a run up to its first step."""
-
-    def build(task: str, **changes: Any) -> FinetuneTrainer:
-        kept: list[FinetuneTrainer] = []
-        monkeypatch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
-        finetune(settings_for(task, **changes))
-        return kept[0]
-
-    return build
 
 
 @pytest.mark.parametrize(

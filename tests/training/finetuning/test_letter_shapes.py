@@ -28,10 +28,9 @@ SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 def test_what_is_trained_is_what_is_exported(
-    lora: dict[str, int] | None, settings_for: Make, tmp_path: Path
+    lora: dict[str, int] | None, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    settings = settings_for("ner", lora=lora, letter_shapes=True, left_out=["symbols"], precision="fp32")
-    best = finetune(settings)
+    best = trained("ner", lora=lora, letter_shapes=True, left_out=["symbols"], precision="fp32")
     spec, checkpoint = TaskSpec.read(best), read_checkpoint(best)
     assert (spec.letter_shapes, spec.viterbi, spec.left_out) == (True, True, ("symbols",))
     table = checkpoint.weights[SEGMENTS]
@@ -54,17 +53,20 @@ def test_what_is_trained_is_what_is_exported(
     assert read_bundle(tmp_path / "bundle").manifest.task.letter_shapes
 
 
-def test_a_run_starts_from_an_earlier_one_with_shapes(settings_for: Make, tmp_path: Path) -> None:
-    best = finetune(settings_for("ner", letter_shapes=True, max_steps=2))
-    again = settings_for("ner", letter_shapes=True, max_steps=1, start_from=best, output_dir=tmp_path / "b")
+def test_a_run_starts_from_an_earlier_one_with_shapes(
+    trained: Callable[..., Path], settings_for: Make
+) -> None:
+    best = trained("ner", letter_shapes=True, max_steps=4)
+    again = settings_for("ner", letter_shapes=True, max_steps=1, start_from=best)
     assert len(read_checkpoint(finetune(again)).weights[SEGMENTS]) == SHAPES
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 def test_a_base_with_shapes_keeps_what_they_have_learned(
-    lora: dict[str, int] | None, settings_for: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    base = finetune(settings_for("ner", letter_shapes=True, max_steps=4))
+    lora: dict[str, int] | None, trained: Callable[..., Path], settings_for: Make, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    base = trained("ner", letter_shapes=True, max_steps=4)
     later = {"base": str(base), "lora": lora, "max_steps": 1, "learning_rate": 1e-9}
     again = finetune(settings_for("ner", letter_shapes=True, output_dir=tmp_path / "again", **later))
     expected = read_checkpoint(base).weights[SEGMENTS]
@@ -77,12 +79,12 @@ def test_a_base_with_shapes_keeps_what_they_have_learned(
 @pytest.mark.parametrize("shaped", [False, True])
 @pytest.mark.parametrize("setting", ["start_from", "teacher"])
 def test_an_earlier_run_has_to_read_shapes_alike(
-    setting: str, shaped: bool, settings_for: Make, tmp_path: Path
+    setting: str, shaped: bool, trained: Callable[..., Path], begin: Callable[..., object]
 ) -> None:
-    earlier = finetune(settings_for("ner", letter_shapes=not shaped, max_steps=1))
+    earlier = trained("ner", letter_shapes=not shaped, max_steps=4)
     given: dict[str, Any] = {setting: {"checkpoint": earlier} if setting == "teacher" else earlier}
     with pytest.raises(ConfigError, match=f"has letter_shapes {not shaped}, and (this|the) run {shaped}"):
-        finetune(settings_for("ner", letter_shapes=shaped, output_dir=tmp_path / "later", **given))
+        begin("ner", letter_shapes=shaped, **given)
 
 
 def test_a_body_without_segments_is_refused(settings_for: Make, tmp_path: Path) -> None:

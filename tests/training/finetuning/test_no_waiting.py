@@ -16,12 +16,11 @@ from torch import Tensor
 from tests.support.finetuning import SAMPLES
 from training.engine import device, optim
 from training.engine.distributed import Processes
-from training.finetune import finetune
-from training.finetuning import loop as loops
 from training.finetuning.batches import Dataset, EpochBatches
+from training.finetuning.loop import make_loop
 from training.finetuning.recipe import LinearSchedule
 from training.finetuning.trainer import FinetuneTrainer
-from training.settings import FinetuneSettings, TeacherSettings
+from training.settings import TeacherSettings
 from training.tasks.base import Feature, Floats
 
 META = torch.device("meta")
@@ -70,7 +69,6 @@ def logits(run: FinetuneTrainer, feature: Feature) -> Floats:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-@pytest.mark.parametrize("taught", [False, True])
 @pytest.mark.parametrize(
     ("task", "changes"),
     [
@@ -85,34 +83,26 @@ def logits(run: FinetuneTrainer, feature: Feature) -> Floats:
     ],
 )
 def test_no_task_waits_for_the_device(
-    task: str,
-    changes: dict[str, Any],
-    taught: bool,
-    settings_for: Callable[..., FinetuneSettings],
-    copies: OnlyPinned,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs: list[FinetuneTrainer] = []
-    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: runs.append(run))
-    finetune(settings_for(task, **changes))
-    (run,) = runs
+    task: str, changes: dict[str, Any], begin: Callable[..., FinetuneTrainer],
+    copies: OnlyPinned, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    run = begin(task, **changes)
     schedule = run.loop.schedule
     assert isinstance(run.loop.data, EpochBatches) and isinstance(schedule, LinearSchedule)
     features = run.loop.data.data.features[:5]
     settings = run.settings
-    if taught and task != "similarity":  # which has no teacher
-        features = [replace(feature, soft=logits(run, feature)) for feature in features]
-        settings = settings.model_copy(update={"teacher": TeacherSettings(checkpoint="unused")})
-    data = Dataset(features, [len(features)], [1.0])
-    loop = loops.make_loop(
-        settings,
-        run.task,
-        run.trained,
-        data,
-        schedule,
-        Processes(0, 1, META),
-    )
-    loop.step(loop.data.next(loop.state))  # makes the optimiser's moments
+    kinds = [(settings, features)]
+    if task != "similarity":  # which has no teacher
+        taught = settings.model_copy(update={"teacher": TeacherSettings(checkpoint="unused")})
+        kinds.append((taught, [replace(feature, soft=logits(run, feature)) for feature in features]))
+    loops = []
+    for settings, features in kinds:
+        data = Dataset(features, [len(features)], [1.0])
+        loop = make_loop(settings, run.task, run.trained, data, schedule, Processes(0, 1, META))
+        loop.step(loop.data.next(loop.state))  # makes the optimiser's moments
+        loops.append(loop)
     monkeypatch.setattr(Tensor, "to", lambda *given, **options: copies.send(*given, **options))
-    loop.step(loop.data.next(loop.state))
-    assert len(copies.pinned) > 3
+    for loop in loops:
+        copies.pinned.clear()
+        loop.step(loop.data.next(loop.state))
+        assert len(copies.pinned) > 3

@@ -17,7 +17,6 @@ from bert.checkpoint.weights import read_checkpoint
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from tests.support.finetuning import short_run
 from training.engine.distributed import Processes
 from training.finetune import finetune
 from training.finetuning.scores import predict
@@ -32,33 +31,10 @@ TEXTS = ["Angela Merkel met engineers in Munich.", "A dull film.", "Where was Ma
 FAST: dict[str, Any] = {"max_steps": 3, "learning_rate": 1e-2, "eval_limit": 4}
 
 
-@pytest.fixture(scope="module")
-def earlier(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a maker of earlier runs' checkpoints; each is trained once."""
-    made: dict[str, Path] = {}
-
-    def train(task: str, **changes: Any) -> Path:
-        key = json.dumps([task, changes], sort_keys=True)
-        if key not in made:
-            folder = tmp_path_factory.mktemp("earlier")
-            made[key] = finetune(short_run(task, tiny_base, folder, **FAST, **changes), "first --part 1")
-        return made[key]
-
-    return train
-
-
 @pytest.fixture
-def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinetuneTrainer]:
-    """Return what builds a run up to its first step."""
-
-    def build(task: str, start: Path | None, **changes: Any) -> FinetuneTrainer:
-        kept: list[FinetuneTrainer] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
-            finetune(settings_for(task, start_from=start, **changes), "second --part 2")
-        return kept[0]
-
-    return build
+def earlier(trained: Callable[..., Path]) -> Callable[..., Path]:
+    """Return a maker of earlier runs' checkpoints."""
+    return lambda task, **changes: trained(task, **FAST, **changes)
 
 
 def reference(folder: Path, tokenizer: Tokenizer) -> list[Floats]:
@@ -84,7 +60,7 @@ def test_the_first_logits_are_the_last_of_the_earlier_run(
     begin: Callable[..., FinetuneTrainer],
 ) -> None:
     start = earlier(task, lora=lora)
-    run = begin(task, start, lora=lora, seed=7)
+    run = begin(task, start_from=start, lora=lora, seed=7)
     found = run.predict(encodings(run.task.tokenizer))
     for ours, theirs in zip(found, reference(start, run.task.tokenizer), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -94,7 +70,7 @@ def test_without_it_the_first_logits_are_others(
     earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer]
 ) -> None:
     start = earlier("ner", lora=LORA)
-    run = begin("ner", None, lora=LORA, seed=7)
+    run = begin("ner", lora=LORA, seed=7)
     found, expected = run.predict(encodings(run.task.tokenizer)), reference(start, run.task.tokenizer)
     assert all(np.abs(ours - theirs).max() > 1e-2 for ours, theirs in zip(found, expected, strict=True))
 
@@ -103,12 +79,13 @@ def test_the_record_holds_the_commands_of_both_runs_and_of_those_that_went_on(
     earlier: Callable[..., Path], settings_for: Make
 ) -> None:
     start = earlier("ner", lora=LORA)
-    assert TaskSpec.read(start).command == "first --part 1"
+    first = TaskSpec.read(start).command
+    assert first == "train --seed 42"
     again = {"start_from": start, "lora": LORA, **FAST}
     best = finetune(settings_for("ner", **again), "second --part 2")
-    assert TaskSpec.read(best).command == "first --part 1\nsecond --part 2"
+    assert TaskSpec.read(best).command == f"{first}\nsecond --part 2"
     best = finetune(settings_for("ner", **{**again, "max_steps": 5}), "third")
-    assert TaskSpec.read(best).command == "first --part 1\nsecond --part 2\nthird"
+    assert TaskSpec.read(best).command == f"{first}\nsecond --part 2\nthird"
 
 
 def test_a_start_that_no_step_improves_stays_the_best(
@@ -146,12 +123,12 @@ def test_what_does_not_fit_is_refused(
     earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer],
 ) -> None:  # fmt: skip
     with pytest.raises(ConfigError, match=reason):
-        begin(task, earlier(task, **first), **changes)
+        begin(task, start_from=earlier(task, **first), **changes)
 
 
 def test_another_task_is_refused(earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer]) -> None:
     with pytest.raises(ConfigError, match="has task 'ner', and this run 'qa'"):
-        begin("qa", earlier("ner", lora=LORA), lora=LORA)
+        begin("qa", start_from=earlier("ner", lora=LORA), lora=LORA)
 
 
 def test_an_adapter_over_other_weights_is_refused(
@@ -159,17 +136,17 @@ def test_an_adapter_over_other_weights_is_refused(
 ) -> None:
     same, other = tmp_path / "same", tmp_path / "other"
     shutil.copytree(tiny_base, same)
-    assert begin("ner", earlier("ner", lora=LORA), lora=LORA, base=str(same))
+    assert begin("ner", start_from=earlier("ner", lora=LORA), lora=LORA, base=str(same))
     shutil.copytree(tiny_base, other)
     weights = load_file(other / "model.safetensors")
     save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors")
     with pytest.raises(ConfigError, match=r"belongs to the base .* with other weights than .*other"):
-        begin("ner", earlier("ner", lora=LORA), lora=LORA, base=str(other))
+        begin("ner", start_from=earlier("ner", lora=LORA), lora=LORA, base=str(other))
 
 
 def test_a_folder_that_is_not_there_is_refused(begin: Callable[..., FinetuneTrainer], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere.*task\.json is missing"):
-        begin("ner", tmp_path / "nowhere")
+        begin("ner", start_from=tmp_path / "nowhere")
 
 
 def without(name: str) -> Callable[[Path], object]:
@@ -210,7 +187,7 @@ def test_a_damaged_checkpoint_is_refused(
     shutil.copytree(earlier("ner", lora=lora), folder)
     spoil(folder)
     with pytest.raises(CheckpointError, match=reason):
-        begin("ner", folder, lora=lora)
+        begin("ner", start_from=folder, lora=lora)
 
 
 def test_a_start_without_training_files_is_refused(settings_for: Make, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from bert.data.examples import TextExample
@@ -33,6 +34,7 @@ def texts(*labels: Any) -> list[TextExample]:
     return [TextExample(f"text {n}", None, label, str(n)) for n, label in enumerate(labels)]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_report_is_a_page_numbers_and_pictures(tmp_path: Path) -> None:
     found = class_findings(texts("negative", "positive"), ["negative", "negative"], LABELS)
     dev = [DevFile("squad/dev", {"accuracy": 0.5}, found), DevFile("other", {"f1": 1.0})]

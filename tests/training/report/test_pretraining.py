@@ -120,6 +120,7 @@ def config(**changes: Any) -> BertConfig:
     )
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_report_is_a_page_numbers_and_curves(tmp_path: Path) -> None:
     page = write_report(tmp_path / "report", report())
     assert {file.name for file in page.parent.iterdir()} == {"report.md", "report.json", "curves.png"}

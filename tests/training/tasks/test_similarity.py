@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,13 @@ def test_scores_without_one_above_0_are_refused(scores: tuple[float, float]) -> 
         task().prepare(examples(*scores))
 
 
-def test_a_run_scales_its_files_alike(
-    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[FinetuneTrainer] = []
-    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: runs.append(run))
+def test_a_run_scales_its_files_alike(begin: Callable[..., FinetuneTrainer], tmp_path: Path) -> None:
     files = []
     for name, scores in (("a", (1, 5)), ("b", (0, 2.5))):
         files.append({"path": tmp_path / f"{name}.csv"})
         rows = "".join(f"One {name}{n},Two {name}{n},{score}\n" for n, score in enumerate(scores))
         (tmp_path / f"{name}.csv").write_text("text,text_pair,label\n" + rows, encoding="utf-8")
-    finetune(
-        FinetuneSettings(
-            task="similarity", base=str(tiny_base), output_dir=tmp_path / "run", train=files, max_tokens=32
-        )
-    )
-    data = runs[0].loop.data
+    data = begin("similarity", train=files, max_tokens=32).loop.data
     assert isinstance(data, EpochBatches)
     assert [feature.target for feature in data.data.features] == [0.2, 1.0, 0.0, 0.5]
 
