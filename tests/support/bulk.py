@@ -10,29 +10,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-m", "service.bulk.command"]
-RECORDS_ALWAYS = """
-import sys
-import service.bulk.files as files
-files.RECORD_S = 0.0
-from service.bulk.command import main
-sys.exit(main())
-"""
-"""A script that records its progress after each chunk, so that a kill finds many places to go on from."""
-WORDS = [
-    "the",
-    "film",
-    "was",
-    "warm",
-    "funny",
-    "dull",
-    "angela",
-    "merkel",
-    "met",
-    "in",
-    "munich",
-    "and",
-    "not",
-]
+WORDS = "the film was warm funny dull angela merkel met in munich and not".split()
 
 
 def texts(count: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -17,10 +16,9 @@ import pytest
 
 from service.bulk.command import SOME_BAD, main
 from service.bulk.output import SeparatedOutput, convert
-from tests.support.bulk import COMMAND, RECORDS_ALWAYS, read_rows, run, texts, write_rows
+from tests.support.bulk import COMMAND, read_rows, run, texts, write_rows
 
-SCRIPT = [sys.executable, "-c", RECORDS_ALWAYS]
-ROWS = 12_000
+ROWS = 5_000
 LONG = "the film was dull " * 20
 
 
@@ -34,6 +32,92 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("bulk") / "in.jsonl", many())
 
 
+FORKS = """
+import os, random, signal, sys, time
+from pathlib import Path
+import service.bulk.files as files
+import service.bulk.journal as journal
+import service.bulk.output as output
+import service.bulk.parquet_output as parquet_output
+from service.bulk.command import main
+
+files.RECORD_S = 0.0
+out = Path(sys.argv[-1])
+partial = Path(f"{out}.partial")
+
+def start(place=0):
+    # The imports are those of this process: a child begins with the command itself.
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        die_at(place)
+        code = main()
+    finally:
+        os._exit(code)
+
+def end_of(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def die_at(place):
+    calls = 0
+    def dying(function):
+        def call(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls == place:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **named)
+        return call
+    if place:
+        for kind in (output.Output, output.SeparatedOutput, parquet_output.ParquetOutput):
+            kind.write = dying(kind.write)
+        journal._move = dying(journal._move)
+"""
+"""Runs of the command, each of which can be killed, in forks of one process."""
+KILLED_AT_RANDOM = f"""{FORKS}
+moments, kills = random.Random(1), 0
+while kills < 6 and not out.exists():
+    child = start()
+    until = time.monotonic() + 30
+    while not (partial / "progress.json").exists() and time.monotonic() < until:
+        time.sleep(0.002)
+    time.sleep(moments.uniform(0.0, 0.3))
+    os.kill(child, signal.SIGKILL)
+    kills += end_of(child) == -signal.SIGKILL
+print(kills)
+sys.exit(end_of(start()) if partial.exists() else {SOME_BAD})
+"""
+KILLED_WHILE_CONVERTING = f"""{FORKS}
+output.READ_BYTES = 2**16
+kills = 0
+for place in range(1, 20, 2):
+    code = end_of(start(place))
+    if code != -signal.SIGKILL:
+        break
+    kills += 1
+    if place == 1:  # what a power cut leaves behind the recorded bytes
+        with (partial / "output").open("ab") as file:
+            file.write(b"torn")
+print(kills)
+sys.exit(code)
+"""
+"""Kills with the n-th step of the conversion, or of the renames after it."""
+
+
+def killed(script: str, arguments: list[str], folder: Path, ending: str) -> int:
+    """Return how often a script killed runs; in the end the files are those of a run that nobody killed."""
+    expected, out = folder / f"whole.{ending}", folder / f"out.{ending}"
+    assert main([*arguments, "--out", str(expected), "--quiet"]) == SOME_BAD
+    ended = run(*arguments, "--out", out, program=[sys.executable, "-c", script])
+    assert ended.returncode == SOME_BAD, ended.stderr
+    assert out.read_bytes() == expected.read_bytes()
+    assert Path(f"{out}.bad.jsonl").read_bytes() == Path(f"{expected}.bad.jsonl").read_bytes()
+    assert not Path(f"{out}.partial").exists()
+    return int(ended.stdout)
+
+
 @pytest.mark.parametrize(
     "ending",
     ["parquet", *(pytest.param(each, marks=pytest.mark.soak) for each in ("jsonl", "csv", "csv.gz"))],
@@ -41,52 +125,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_that_is_killed_again_and_again_gives_the_same(
     bundles: Path, source: Path, tmp_path: Path, ending: str
 ) -> None:
-    expected, out = tmp_path / f"whole.{ending}", tmp_path / f"out.{ending}"
-    arguments = [str(bundles / "mood"), str(source), "--out"]
-    assert main([*arguments, str(expected), "--quiet"]) == SOME_BAD
-    moments, kills = random.Random(1), 0
-    while kills < 6:
-        process = subprocess.Popen([*SCRIPT, *arguments, str(out)], stderr=subprocess.DEVNULL)
-        partial = Path(f"{out}.partial/progress.json")
-        until = time.monotonic() + 30
-        while not partial.exists() and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 0.5))
-        process.kill()
-        process.wait()
-        kills += 1
-        if out.exists():
-            break
-    ended = run(*arguments, out, program=SCRIPT)
-    if not out.exists() or b"there already" not in ended.stderr:
-        assert ended.returncode == SOME_BAD, ended.stderr
-    assert out.read_bytes() == expected.read_bytes()
-    assert Path(f"{out}.bad.jsonl").read_bytes() == Path(f"{expected}.bad.jsonl").read_bytes()
-    assert not Path(f"{out}.partial").exists()
-
-
-DIES = """
-import os
-import service.bulk.files as files
-import service.bulk.journal as journal
-import service.bulk.output as output
-import service.bulk.parquet_output as parquet_output
-place = int(sys.argv.pop(1))
-calls = 0
-def dying(function):
-    def call(*arguments, **named):
-        global calls
-        calls += 1
-        if calls == place:
-            os.kill(os.getpid(), 9)
-        return function(*arguments, **named)
-    return call
-output.READ_BYTES = 2**16
-for kind in (output.Output, output.SeparatedOutput, parquet_output.ParquetOutput):
-    kind.write = dying(kind.write)
-journal._move = dying(journal._move)
-"""
-"""Kills the process with the n-th step of the conversion, or of the renames after it."""
+    assert killed(KILLED_AT_RANDOM, [str(bundles / "mood"), str(source)], tmp_path, ending) > 0
 
 
 @pytest.mark.parametrize(
@@ -102,23 +141,7 @@ def test_a_run_that_is_killed_while_it_converts_gives_the_same(
     bundles: Path, tmp_path: Path, kind: str, target: str
 ) -> None:
     source = write_rows(tmp_path / f"in.{kind}", many(2100))
-    expected, out = tmp_path / f"whole.{target}", tmp_path / f"out.{target}"
-    arguments = [str(bundles / "mood"), str(source), "--out"]
-    assert main([*arguments, str(expected), "--quiet"]) == SOME_BAD
-    script = RECORDS_ALWAYS.replace("import sys\n", f"import sys\n{DIES}", 1)
-    kills = 0
-    for place in range(1, 20, 2):
-        ended = run(place, *arguments, out, program=[sys.executable, "-c", script])
-        if ended.returncode != -signal.SIGKILL:
-            break
-        kills += 1
-        if place == 1:  # what a power cut leaves behind the recorded bytes
-            with Path(f"{out}.partial/output").open("ab") as file:
-                file.write(b"torn")
-    assert kills > 1, ended.stderr
-    assert ended.returncode == SOME_BAD, ended.stderr
-    assert out.read_bytes() == expected.read_bytes()
-    assert Path(f"{out}.bad.jsonl").read_bytes() == Path(f"{expected}.bad.jsonl").read_bytes()
+    assert killed(KILLED_WHILE_CONVERTING, [str(bundles / "mood"), str(source)], tmp_path, target) > 1
 
 
 def test_a_torn_last_line_is_dropped(bundles: Path, source: Path, tmp_path: Path) -> None:
@@ -133,15 +156,26 @@ def test_a_torn_last_line_is_dropped(bundles: Path, source: Path, tmp_path: Path
     assert out.read_bytes() == expected.read_bytes()
 
 
+STOPS = """
+import os, sys
+import service.bulk.files as files
+from service.bulk.command import main
+files.RECORD_S = 0.0
+number, record = int(sys.argv.pop(1)), files.Files.record
+def recorded(own):
+    record(own)
+    if own.progress.rows:
+        files.Files.record = record
+        os.kill(os.getpid(), number)
+files.Files.record = recorded
+sys.exit(main())
+"""
+
+
 def stopped(arguments: list[str], number: int) -> "tuple[int, str]":
-    """Start a run, send it a signal when it has recorded something; return exit code and standard error."""
-    process = subprocess.Popen([*SCRIPT, *arguments], stderr=subprocess.PIPE, text=True)
-    partial = Path(f"{arguments[-1]}.partial/progress.json")
-    while process.poll() is None and not (partial.exists() and json.loads(partial.read_text())["rows"]):
-        time.sleep(0.01)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    return process.returncode, said
+    """Run until something is recorded, and a signal comes then; return exit code and standard error."""
+    ended = run(number, *arguments, program=[sys.executable, "-c", STOPS])
+    return ended.returncode, ended.stderr.decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -203,10 +237,10 @@ def test_two_processes_do_not_write_one_output(
 ) -> None:
     out = tmp_path / "out.jsonl"
     arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
-    process = subprocess.Popen([*SCRIPT, *arguments], stderr=subprocess.DEVNULL)
-    while not Path(f"{out}.partial/progress.json").exists():
-        time.sleep(0.01)
-    process.send_signal(signal.SIGSTOP)
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPS, str(int(signal.SIGSTOP)), *arguments], stderr=subprocess.DEVNULL
+    )
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     try:
         assert main(arguments) == 2
         assert "another process is writing" in capsys.readouterr().err
@@ -265,15 +299,25 @@ def test_a_reader_that_leaves_ends_the_run(bundles: Path, source: Path) -> None:
     assert "Traceback" not in said
 
 
+RECORDS_ALWAYS = """
+import sys
+import service.bulk.files as files
+from service.bulk.command import main
+files.RECORD_S = 0.0
+sys.exit(main())
+"""
+
+
 def test_a_full_disk_ends_the_run_which_goes_on_later(bundles: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
 
     def bounded() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, 2**18))
 
-    full = subprocess.run([*SCRIPT, *arguments], capture_output=True, preexec_fn=bounded, timeout=120)
+    command = [sys.executable, "-c", RECORDS_ALWAYS, *arguments]
+    full = subprocess.run(command, capture_output=True, preexec_fn=bounded, timeout=120)
     assert full.returncode == 1
     assert b"the same command goes on from the last record" in full.stderr
     assert b"Traceback" not in full.stderr
