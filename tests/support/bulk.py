@@ -10,7 +10,21 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-m", "service.bulk.command"]
-WORDS = "the film was warm funny dull angela merkel met in munich and not".split()
+WORDS = [
+    "the",
+    "film",
+    "was",
+    "warm",
+    "funny",
+    "dull",
+    "angela",
+    "merkel",
+    "met",
+    "in",
+    "munich",
+    "and",
+    "not",
+]
 
 
 def texts(count: int) -> list[str]:

@@ -60,7 +60,7 @@ def changed(checkpoint: Path, folder: Path) -> Path:
 
 
 def test_a_model_is_exported_once_and_then_needs_no_network(
-    hub: LocalHub, cache: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]
+    hub: LocalHub, cache: Path, checkpoint: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder,) = prepared(cache, "org/tiny")
     manifest = read_bundle(folder).manifest
@@ -72,14 +72,8 @@ def test_a_model_is_exported_once_and_then_needs_no_network(
     hub.requests.clear()
     assert prepared(cache, "org/tiny") == [folder]
     assert prepared(cache, f"org/tiny@{commit_of(checkpoint)}") == [folder]
-    assert hub.requests == [] and capfd.readouterr().err == ""
-
-
-def test_bundles_are_served_beside_models_only_if_they_are_named(
-    hub: LocalHub, cache: Path, tmp_path: Path
-) -> None:
-    (folder,) = prepared(cache, "org/tiny")
     assert prepared(cache, "org/tiny", bundles=[tmp_path]) == [tmp_path, folder]
+    assert hub.requests == [] and capfd.readouterr().err == ""
 
 
 def test_a_model_that_fails_is_left_out_with_the_reason(hub: LocalHub, cache: Path) -> None:
@@ -137,10 +131,12 @@ def test_a_folder_is_exported_again_when_it_changes(
     assert second != first and read_bundle(second).manifest.name == "theirs"
 
 
-def test_a_damaged_export_is_made_again(
-    cache: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
+def test_a_damaged_export_is_made_again_whatever_the_environment_has_for_bert_export(
+    cache: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BERT_EXPORT_VERSION", "of the environment")
     (folder,) = prepared(cache, str(checkpoint))
+    assert read_bundle(folder).manifest.version == "1"
     (folder / "model.onnx").unlink()
     assert prepared(cache, str(checkpoint)) == [folder]
     read_bundle(folder)
@@ -152,14 +148,6 @@ def test_a_damaged_export_is_made_again(
     (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "the export of tiny is damaged and is made again" in warning.getMessage()
     read_bundle(folder)
-
-
-def test_settings_of_bert_export_in_the_environment_do_not_count(
-    cache: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BERT_EXPORT_VERSION", "of the environment")
-    (folder,) = prepared(cache, str(checkpoint))
-    assert read_bundle(folder).manifest.version == "1"
 
 
 def test_what_to_install_is_said(cache: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

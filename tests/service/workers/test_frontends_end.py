@@ -4,18 +4,16 @@ import os
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from service.workers.start import ENGINE
-from service.workers.supervisor import END_S, POLL_S
+from service.workers.supervisor import END_S
 from tests.support.crashing import COMMAND, in_flight, text
 from tests.support.crashing_child import FAIL_CONNECTING, HANG, SLOW
-from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
+from tests.support.fleet import Fleet, fleet, is_alive, kill, soon
 from tests.support.problems import TEXT
 from tests.support.process import started
 
@@ -46,7 +44,7 @@ def left_in(temporary: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("running", "number"),
-    [(2, signal.SIGTERM), (1, signal.SIGINT), (1, signal.SIGHUP)],
+    [(2, signal.SIGTERM), (1, signal.SIGHUP)],
     indirect=["running"],
 )
 def test_after_a_signal_what_is_in_flight_is_answered_and_nothing_stays(
@@ -71,18 +69,6 @@ def test_children_whose_parent_was_killed_end_by_themselves(running: Fleet) -> N
     soon(lambda: not any(map(is_alive, children)))
     assert is_refused(running)
     assert not left_in(running.temporary)
-
-
-def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
-    """As by Ctrl-Z and fg: its wait for signals is interrupted, with none for it."""
-    engine = running.engine
-    with frozen(running.supervisor):
-        assert running.post("/classify", text(5)).status == 200
-        time.sleep(2 * POLL_S)
-    kill(engine)
-    soon(lambda: running.engine != engine)
-    running.stop()
-    assert running.process.popen.wait(30) == 0
 
 
 @pytest.mark.parametrize("is_early", [True, False])
@@ -124,21 +110,6 @@ def test_a_frontend_that_fails_before_the_service_was_ready_ends_it_with_1_and_s
         assert process.popen.wait(60) == 1
         said = process.error()
         assert "the models cannot be had" in said and "restarted" not in said
-
-
-def test_a_bundle_that_is_gone_when_the_engine_starts_again_may_come_back(
-    bundles: Path, tmp_path: Path
-) -> None:
-    folder, away = tmp_path / "mood", tmp_path / "away"
-    shutil.copytree(bundles / "mood", folder)
-    with fleet("--bundles", str(folder), frontends=1) as running:
-        folder.rename(away)
-        kill(running.engine)
-        running.all_waiting()
-        soon(lambda: not running.children(ENGINE))
-        away.rename(folder)
-        running.all_ready()
-        assert running.post("/classify", TEXT).status == 200
 
 
 def test_temporary_files_may_lie_deep(bundles: Path, tmp_path: Path) -> None:

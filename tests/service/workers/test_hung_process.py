@@ -14,7 +14,7 @@ import pytest
 from service.settings import ServeSettings
 from service.workers.heartbeat import HeartbeatMonitor
 from service.workers.start import ENGINE
-from service.workers.supervisor import Child, Supervisor
+from service.workers.supervisor import POLL_S, Child, Supervisor
 from tests.support.crashing import COMMAND, text
 from tests.support.crashing_child import HANG, HANG_LOADING, HANG_STARTING
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
@@ -77,6 +77,17 @@ def test_processes_that_were_stopped_with_their_parent_go_on(running: Fleet) -> 
     soon(lambda: running.readiness()[0] == 200)
     time.sleep(1)
     assert running.children() == before
+
+
+def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
+    """As by Ctrl-Z and fg: its wait for signals is interrupted, with none for it."""
+    engine = running.engine
+    with frozen(running.supervisor):
+        assert running.post("/ner", TEXT).status == 200
+        time.sleep(2 * POLL_S)
+    kill(engine)
+    soon(lambda: running.engine != engine)
+    running.all_ready()
 
 
 def test_who_has_no_engine_and_a_parent_that_does_nothing_is_not_live(running: Fleet) -> None:
