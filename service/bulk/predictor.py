@@ -29,9 +29,10 @@ from service.engine.bundle_folders import all_on_gpu, find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.slot_layout import lay_out_slots
 from service.pipeline.inputs import RequestContext
-from service.pipeline.pipeline import Call, Pipeline
+from service.pipeline.pipeline import Pipeline
 from service.settings import MAX_RESPONSE_BYTES
 from service.system import usable_cores
+from service.tasks.task import Call
 
 Row = Mapping[str, object]
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from bert.errors import (
     NoDefaultModelError,
     UnknownModelError,
 )
-from service.engine.bundle_folders import default_names
-from service.engine.models import Model, Registry, SkippedBundle
+from service.engine.models import Model, Registry, SkippedBundle, default_names
 
 
 def model(name: str, task: str) -> Model:

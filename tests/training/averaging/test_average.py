@@ -77,11 +77,11 @@ def test_a_low_rank_keeps_the_largest_part(
     caplog.set_level("INFO")
     adapter = averaged([one], tmp_path / "adapter", adapter_rank=3)
     assert "rank 3 keeps of the squared difference: " in caplog.text and "layer.1 " in caplog.text
-    trained, name = read_checkpoint(one).weights, "bert.encoder.layer.0.output.dense.weight"
+    after, name = read_checkpoint(one).weights, "bert.encoder.layer.0.output.dense.weight"
     base = read_checkpoint(one).spec.base["name"]
     before = read_weights(Path(base))
     found = read_checkpoint(adapter).weights
-    changed, kept = trained[name] - before[name], found[name] - before[name]
+    changed, kept = after[name] - before[name], found[name] - before[name]
     singular = np.linalg.svd(changed, compute_uv=False)
     assert np.linalg.matrix_rank(kept, tol=1e-5) == 3
     assert np.sum((changed - kept) ** 2) == pytest.approx(np.sum(singular[3:] ** 2), rel=0.01)

@@ -62,7 +62,10 @@ def test_transformers_has_the_same_ids(
 
 def test_another_process_trains_the_same() -> None:
     run = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == train_unigram_vocabulary(lambda: TRAINING_TEXTS, 200, "albert", uncased=True).to_json()
+    assert (
+        run.stdout.strip()
+        == train_unigram_vocabulary(lambda: TRAINING_TEXTS, 200, "albert", uncased=True).to_json()
+    )
     assert "▁the" in run.stdout
 
 
