@@ -52,7 +52,7 @@ class Reference:
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
         body, hidden = self._body, self.hidden(ids, segment_ids)
-        if self._task.head is Head.EMBEDDING:
+        if self._task.embeds:
             return self._embedding(hidden)[None]
         x: Floats = hidden[positions]
         if self._task.head is Head.VOCABULARY:

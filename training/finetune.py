@@ -17,7 +17,6 @@ from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import lower_cased
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from training.engine.checkpoints import CheckpointStore, require_writable
 from training.engine.distributed import Processes, processes
@@ -74,7 +73,7 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
             parts = with_teacher_logits(settings.teacher, task, group.device, read)
     model, trained = models.build(settings, task)
     if not settings.train:
-        if TASKS[settings.task].head is not Head.EMBEDDING:
+        if not TASKS[settings.task].embeds:
             raise ConfigError(
                 f"no training data: only similarity works without a head, not {settings.task!r}"
             )
@@ -105,7 +104,7 @@ def _read(
     shared_with_training(_examples(train), _examples([*dev, *test]))
     spec = make_spec(settings, train, labels, command)
     tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
-    if TASKS[settings.task].head is Head.EMBEDDING:
+    if TASKS[settings.task].embeds:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _warn_of_ignored_layers(settings.base)
     task = make_task(settings, tokenizer, spec)
@@ -142,7 +141,7 @@ def make_spec(
 ) -> TaskSpec:
     """Describe the task from the settings and the data."""
     examples = _examples(train)
-    embeds = TASKS[settings.task].head is Head.EMBEDDING
+    embeds = TASKS[settings.task].embeds
     own = models.base_embedding(settings.base) if embeds else TaskSpec("similarity")
     return TaskSpec(
         task=settings.task,

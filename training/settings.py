@@ -9,7 +9,6 @@ from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings, SettingsPart
 from bert.tasks.registry import TASKS
-from bert.tasks.task import Head
 from training.data_file import DataFile, check_scored
 
 BEST = "best"
@@ -208,7 +207,7 @@ class FinetuneSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "FinetuneSettings":
-        task, embeds = TASKS[self.task], TASKS[self.task].head is Head.EMBEDDING
+        task, embeds = TASKS[self.task], TASKS[self.task].embeds
         learns_labels = task.has_problems and not task.learns_numbers(self.problem)
         kind = self.problem if task.has_problems else self.task
         if self.accumulation_steps > self.batch_size:

@@ -13,7 +13,6 @@ from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head
 
 _NO_LENGTH = 10**6
 """Smallest `model_max_length` that means no limit: `transformers` writes 1e30 for a tokenizer without one."""
@@ -44,7 +43,7 @@ def describe(
     spec, remarks = spec_from_config(
         files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair
     )
-    if TASKS[spec.task].head is not Head.EMBEDDING:
+    if not TASKS[spec.task].embeds:
         return spec, remarks
     if embedder:
         spec = honour(folder, spec, files.max_tokens)
@@ -62,7 +61,7 @@ def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
     task, remarks = TASKS[spec.task], []
     fits = {
         "pair": (task.may_read_pairs, "classification"),
-        "pooling": (task.head is Head.EMBEDDING, "similarity"),
+        "pooling": (task.embeds, "similarity"),
         "labels": (task.needs_labels, "classification and ner"),
         "max_tokens": (True, ""),
     }

@@ -21,7 +21,6 @@ from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, rea
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 
@@ -182,7 +181,7 @@ def _sources(folder: Path) -> dict[str, Any]:
 
 def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:
     tokenizer, remarks = Tokenizer.load(folder).with_letter_shapes(spec.letter_shapes), remarks_on(folder)
-    if TASKS[spec.task].head is Head.EMBEDDING and is_embedder(folder):
+    if TASKS[spec.task].embeds and is_embedder(folder):
         own, tokenizer = tokenizer, lower_cased(folder, tokenizer)
         remarks = remarks if tokenizer is own else ()
         weights |= _dense_weights(folder) if spec.dense else {}
@@ -210,7 +209,7 @@ def _dense_weights(folder: Path) -> Weights:
 def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
     """Raise ConfigError where `task.json` pools embeddings in another way than sentence-transformers would."""
     spec = checkpoint.spec
-    if TASKS[spec.task].head is not Head.EMBEDDING or not is_embedder(folder):
+    if not TASKS[spec.task].embeds or not is_embedder(folder):
         return
     own = honour(folder, spec, checkpoint.config.max_position_embeddings)
     said = spec

@@ -82,6 +82,11 @@ class Task:
     kept_share = 0.98
     """Share of answers that an 8-bit graph must leave as they are."""
 
+    @property
+    def embeds(self) -> bool:
+        """Tell whether a model gives a vector for each text."""
+        return self.head is Head.EMBEDDING
+
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return how many scores K the head gives at each position."""
         return len(spec.labels) if self.fixed_outputs is None else self.fixed_outputs

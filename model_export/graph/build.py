@@ -35,7 +35,7 @@ def build_graph(
     ops.inputs(text_ids=needs_all, one_position=one_position)
     x = body.write_layers(ops, one_position=one_position, gathers=not needs_all)
     text_ids = ops.text_ids() if needs_all else None
-    if task.head is Head.EMBEDDING:
+    if task.embeds:
         embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
         writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
     else:

@@ -17,7 +17,7 @@ from bert.tasks import spans
 from bert.tasks.registry import TASKS
 from bert.tasks.similarity import normalize
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Head
+from bert.tasks.task import Compared
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText
 
@@ -155,7 +155,7 @@ def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats
 def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
     """Return what is ranked, a column for each ranking: the numbers (N, K), or the likeness of every two texts."""
     rows = np.concatenate(outputs)
-    if TASKS[spec.task].head is not Head.EMBEDDING:
+    if not TASKS[spec.task].embeds:
         return rows
     rows = normalize(rows) if spec.similarity == "cosine" else rows
     likeness: Floats = rows @ rows.T

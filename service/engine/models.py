@@ -19,6 +19,7 @@ from bert.errors import (
 )
 from bert.manifest import PROVIDER_OF_LAYOUT, SHA256
 from bert.packing import CostModel
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 
@@ -93,7 +94,7 @@ class Model:
     def embedding_size(self) -> int | None:
         """Numbers of a vector; None for a model of another task."""
         spec = self.spec
-        return spec.vector_size(self.bundle.manifest.hidden_size) if spec.task == "similarity" else None
+        return spec.vector_size(self.bundle.manifest.hidden_size) if TASKS[spec.task].embeds else None
 
     @property
     def version(self) -> str:

@@ -21,7 +21,6 @@ from bert.nn.heads import BertHead
 from bert.tasks import sentence_transformers
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head
 from bert.text.letter_shapes import SHAPES
 from training.finetuning.adapter import add_lora, is_adapted, read_adapter, save_adapter
 from training.settings import RANDOM, FinetuneSettings
@@ -128,7 +127,7 @@ def base_embedding(base: str) -> TaskSpec:
     folder = base_folder(base)
     if (folder / "task.json").is_file():
         spec = TaskSpec.read(folder)
-        return spec if TASKS[spec.task].head is Head.EMBEDDING else unknown
+        return spec if TASKS[spec.task].embeds else unknown
     if not sentence_transformers.is_embedder(folder):
         return unknown
     return sentence_transformers.honour(folder, unknown, unknown.max_tokens)
@@ -163,7 +162,7 @@ def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
     ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
     save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids})
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
-    if TASKS[task.spec.task].head is Head.EMBEDDING:
+    if TASKS[task.spec.task].embeds:
         sentence_transformers.write(folder, task.spec, shape.hidden_size)
 
 

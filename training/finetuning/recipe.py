@@ -10,7 +10,6 @@ import numpy as np
 from bert.bodies.family import Family
 from bert.config import BertConfig
 from bert.tasks.registry import TASKS
-from bert.tasks.task import Head
 from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
 
@@ -88,7 +87,7 @@ def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float,
     published = config.family.learning_rates
     exact = {(at, wide): rate for at, wide, rate in published}
     rate = exact.get((layers, width)) or _one_digit(rate_of_size(published, layers, width))
-    if TASKS[settings.task].head is Head.EMBEDDING:
+    if TASKS[settings.task].embeds:
         berts = rate_of_size(Family().learning_rates, layers, width)
         rate = min(rate, _one_digit(SIMILARITY_SHARE * berts))
     return rate, f"default for {config.family.model_type} of {layers} layers, {width} wide"
