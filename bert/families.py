@@ -298,7 +298,7 @@ _DEBERTA = replace(
     # mnli.sh of microsoft/DeBERTa.
     learning_rates=((12, 768, 3e-5), (24, 1024, 1e-5), (48, 1024, 5e-6)),
 )
-_OF_ITS_SIZE = {**_ROBERTA.config_defaults, "vocab_size": 30522}
+_SMALLER_VOCABULARY = {**_ROBERTA.config_defaults, "vocab_size": 30522}
 FAMILIES = {
     family.model_type: family
     for family in (
@@ -307,8 +307,10 @@ FAMILIES = {
         # Written back with its task in the segments: without task ids.
         Family("ernie", classes="Ernie", prefix="ernie.", task_ids="use_task_id"),
         _ROBERTA,
-        replace(_ROBERTA, model_type="xlm-roberta", classes="XLMRoberta", config_defaults=_OF_ITS_SIZE),
-        replace(_ROBERTA, model_type="camembert", classes="Camembert", config_defaults=_OF_ITS_SIZE),
+        replace(
+            _ROBERTA, model_type="xlm-roberta", classes="XLMRoberta", config_defaults=_SMALLER_VOCABULARY
+        ),
+        replace(_ROBERTA, model_type="camembert", classes="Camembert", config_defaults=_SMALLER_VOCABULARY),
         _ELECTRA,
         _ALBERT,
         _MPNET,

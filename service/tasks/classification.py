@@ -37,7 +37,7 @@ Temperature = Annotated[
 ]
 SCORE_BYTES = 40
 """Bytes of a score and its names in JSON, about; the label's name comes on top."""
-OVERLAPS = 8
+STRIDE_DIVISOR = 8
 """Divisor of `max_tokens` that gives the stride of a model without its own: windows share an eighth."""
 
 
@@ -140,8 +140,8 @@ def _rows(
     results: Sequence[Classification], truncated: Sequence[bool], listed: ListItems
 ) -> Iterator[ClassifyResult]:
     for result, cut in zip(results, truncated, strict=True):
-        scores: list[LabelScore] = listed({"label": label, "score": score} for label, score in result.scores)
-        yield {"label": result.label, "score": result.score, "scores": scores, "truncated": cut}
+        scores: list[LabelScore] = [{"label": label, "score": score} for label, score in result.scores]
+        yield {"label": result.label, "score": result.score, "scores": listed(scores), "truncated": cut}
 
 
 async def classify(
@@ -201,7 +201,7 @@ async def _whole_windows(call: Call, text: Texts) -> list[list[Window]]:
 
 def window_stride(model: Model) -> int:
     """Return how many tokens two neighbouring windows of a long text share."""
-    return model.spec.stride or model.spec.max_tokens // OVERLAPS
+    return model.spec.stride or model.spec.max_tokens // STRIDE_DIVISOR
 
 
 @lru_cache(maxsize=256)  # each request asks, and the labels are the models'

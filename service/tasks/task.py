@@ -56,6 +56,8 @@ def in_parts(items: Iterable[Item], size: int = PART) -> list[Item]:
 
     Items are what `to_json` takes: dicts, dataclasses with the fields of the result, numbers, vectors.
     """
+    if isinstance(items, list) and len(items) < size:
+        return items
     left = iter(items)
     part = list(islice(left, size))
     if len(part) < size:
@@ -235,7 +237,7 @@ def check_dimensions(model: Model, dimensions: int | None) -> None:
         raise InvalidRequestError([FieldError("dimensions", message)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Results:
     """The results of a request; their JSON is made while the response is written."""
 

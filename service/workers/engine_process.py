@@ -111,12 +111,12 @@ class EngineWorker:
         loading = asyncio.create_task(
             open_models(self._settings, self.metrics, self._found, is_successor=self._is_successor)
         )
-        limit_s = time.monotonic() + self._settings.load_timeout_s
+        give_up_at = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
             self._beat(LOADING_HUNG_S)
             if ended.is_set():
                 os._exit(0)
-            if time.monotonic() > limit_s:
+            if time.monotonic() > give_up_at:
                 _give_up(
                     f"the models are not loaded after {self._settings.load_timeout_s} s (load_timeout_s)",
                     "the process ends; at the first start the service ends with 1, later the process is started again",

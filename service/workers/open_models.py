@@ -61,10 +61,10 @@ async def open_models(
     measured = await asyncio.to_thread(
         measure, models, layout, settings.batch_tokens, use_cache=settings.keep_tuning
     )
-    runner = ModelRunner(settings, layout)
+    scheduled = ScheduledModels(settings, layout)
     for model in models:
-        runner.add(model, measured[model.name])
-    served = ServedBundles(loaded, loader, runner, runner.start(metrics))
+        scheduled.add(model, measured[model.name])
+    served = ServedBundles(loaded, loader, scheduled, scheduled.start(metrics))
     LOGGER.info("%d models opened in %.1f s", len(models), time.monotonic() - began)
     return replace(served.now(), changes=served.changes() if left_out else None)
 
@@ -76,11 +76,11 @@ class ServedBundles:
         self,
         loaded: Mapping[Path, OpenedModel | SkippedBundle],
         loader: BundleLoader,
-        runner: "ModelRunner",
+        scheduled: "ScheduledModels",
         scheduler: Scheduler,
     ) -> None:
         """Take what was loaded, and what runs it."""
-        self._loader, self._runner, self._scheduler = loader, runner, scheduler
+        self._loader, self._scheduled, self._scheduler = loader, scheduled, scheduler
         # Without engines: multi-slot sessions that are not faster are freed with `loaded`.
         self._bundles: dict[Path, Model | SkippedBundle] = {
             folder: each.without_engine() if isinstance(each, OpenedModel) else each
@@ -89,9 +89,9 @@ class ServedBundles:
 
     def now(self) -> ServedModels:
         """Return what is served."""
-        tokens, slots = self._runner.running_tokens, self._runner.layout.slots
+        tokens, slots = self._scheduled.running_tokens, self._scheduled.layout.slots
         return ServedModels(
-            self._registry(self._bundles), self._scheduler, self._runner.budgets, tokens, slots
+            self._registry(self._bundles), self._scheduler, self._scheduled.budgets, tokens, slots
         )
 
     async def changes(self) -> AsyncIterator[ServedModels]:
@@ -119,25 +119,25 @@ class ServedBundles:
             reason = self._loader.skipped(folder, error).reason
             LOGGER.error("model %s is still left out: %s", before.name, reason)
             return SkippedBundle(before.name, before.task, reason)
-        self._runner.add(model, measured)
+        self._scheduled.add(model, measured)
         LOGGER.warning("model %s was left out and is served now", model.name)
         return model.without_engine()
 
     def _open(self, folder: Path) -> tuple[OpenedModel, Measurement]:
         """Open and measure a bundle beside the others; raises what prevents that."""
-        model, settings = self._loader.open(folder), self._runner.settings
+        model, settings = self._loader.open(folder), self._scheduled.settings
         if (error := duplicate_error(model, self._bundles.values())) is not None:
             raise error
-        layout, batch_tokens = self._runner.layout, settings.batch_tokens
+        layout, batch_tokens = self._scheduled.layout, settings.batch_tokens
         measured = measure([model], layout, batch_tokens, use_cache=settings.keep_tuning)
         return model, measured[model.name]
 
     def _registry(self, bundles: Mapping[Path, Model | SkippedBundle]) -> Registry:
-        return Registry.of([*bundles.values(), *self._loader.failed], self._runner.settings.default_models)
+        return Registry.of([*bundles.values(), *self._loader.failed], self._scheduled.settings.default_models)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRunner:
+class ScheduledModels:
     """Engines, budgets and limits of a scheduler by model. The scheduler reads them, so an added model runs at once."""
 
     settings: ServeSettings

@@ -13,7 +13,7 @@ from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.rerank import find_reranker, relevance
-from service.tasks.schema import Example, whole
+from service.tasks.schema import RESULT_BYTES, Example, text_size, whole
 from service.tasks.task import in_parts
 
 MAX_TOKENS_PER_DOC = 4096
@@ -113,12 +113,15 @@ async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
     model = find_reranker(request.registry, body.model)
     _check_lengths(model, body)
     query, documents = Texts.of("query", body.query), Texts.of("documents", body.documents)
-    found = await relevance(request.call(model), query, documents, truncate=body.truncate)
+    call = request.call(model)
+    found = await relevance(call, query, documents, truncate=body.truncate)
     best = found.best_first(body.top_n or None)
     is_raw = body.raw_scores or body.use_activation is False
     scores = found.raw_scores if is_raw else found.scores
     results: list[dict[str, Any]] = [{"index": i, "relevance_score": float(scores[i])} for i in best]
     if body.return_documents:
+        shown = (documents.values[index] for index in best)
+        call.note_size(documents, sum(RESULT_BYTES + text_size(text) for text in shown))
         results = [each | {"document": {"text": documents.values[each["index"]]}} for each in results]
     tokens = context.tokens
     meta: dict[str, Any] = {

@@ -32,6 +32,7 @@ from service.pipeline.inputs import Texts, check_count
 from service.tasks.classification import classify
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
+from service.tasks.schema import RESULT_BYTES, text_size
 from service.tasks.task import INLINE_RESULTS, Call, in_parts, prompted
 from service.tasks.task import embed as embed_texts
 from service.tasks.tokenize import Token, tokens
@@ -45,7 +46,7 @@ KINDS = {
 _EMBEDS, _CLASSIFIES = "similarity", "classification"
 EMPTY = "empty"
 """Code of the problem of no text."""
-_UTF8_SIZES = (0x80, 0x800, 0x10000)
+_LONGER_FROM = (0x80, 0x800, 0x10000)
 """First code points that take two, three and four bytes of UTF-8."""
 
 
@@ -135,6 +136,7 @@ async def ranked(request: TaskRequest, body: TeiRerankRequest, name: str | None 
         {"index": index, "score": float(scores[index])} for index in found.best_first(None)
     ]
     if body.return_text:
+        call.note_size(texts, sum(RESULT_BYTES + text_size(text) for text in texts.values))
         results = [each | {"text": texts.values[each["index"]]} for each in results]
     return await _written(request, lambda: in_parts(results), [query, texts], found.truncated)
 
@@ -293,7 +295,7 @@ def _bytes_before(text: str) -> range | NDArray[np.int64]:
         return range(len(text) + 1)
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     before = np.zeros(len(points) + 1, np.int64)
-    np.cumsum(1 + sum((points >= first).astype(np.int8) for first in _UTF8_SIZES), out=before[1:])
+    np.cumsum(1 + sum((points >= first).astype(np.int8) for first in _LONGER_FROM), out=before[1:])
     return before
 
 
