@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common import machine_line
+from benchmarks.common import machine_line, parser_of
 from benchmarks.demo.cases import PATHS
 from benchmarks.demo.misses import Miss, find_misses, report, write_misses
 from benchmarks.serve.closed_loop import running_service
@@ -40,9 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "bundles", type=Path, nargs="*", default=[Path("bundles")], help="folders of the demo bundles"
     )

@@ -1,12 +1,12 @@
 """Wrong answers of a service with the demo models, and the two places where they are kept."""
 
 import json
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.demo.cases import PATHS, Case, Row, judged, read_cases, said
+from benchmarks.common import results_of
+from benchmarks.demo.cases import PATHS, Case, judged, read_cases, said
 
 TOLERATED = Path(__file__).parent / "tolerated_misses.json"
 README = Path(__file__).parents[2] / "models/README.md"
@@ -34,17 +34,10 @@ def find_misses(url: str, model: str) -> list[Miss]:
     """Ask the service at `url` all cases of a demo model; return those that it gets wrong."""
     misses = []
     for case in read_cases(model):
-        result = _ask(url + PATHS[model], case.request | {"model": model})
+        result = results_of(url + PATHS[model], case.request | {"model": model})[0]
         if judged(model, result) not in case.right:
             misses.append(Miss(case, said(model, case, result)))
     return misses
-
-
-def _ask(url: str, body: Row) -> Row:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=300) as response:
-        first: Row = json.load(response)["results"][0]
-    return first
 
 
 def read_tolerated() -> dict[str, list[str]]:

@@ -6,19 +6,16 @@ Serves the bundles, asks every example of the development and test files over HT
 files are joined by spaces. An interval is a bootstrap's over the examples, 1,000 draws.
 """
 
-import argparse
-import json
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import machine_line
+from benchmarks.common import machine_line, parser_of, results_of
 from benchmarks.serve.closed_loop import running_service
 from bert.bundle import read_bundle
 from bert.data.examples import QaExample, WordsExample
@@ -78,18 +75,13 @@ class Asker:
     """Client that gets the service's results in the order of the examples."""
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     def results(self, path: str, columns: Mapping[str, Sequence[str]], **options: Any) -> Iterator[Row]:
         """Yield a result for each row of the columns."""
         count = len(next(iter(columns.values())))
         for start in range(0, count, TEXTS):
             body = {name: list(values[start : start + TEXTS]) for name, values in columns.items()}
-            request = urllib.request.Request(
-                self.url + path, json.dumps(body | options).encode(), {"content-type": "application/json"}
-            )
-            with urllib.request.urlopen(request, timeout=300) as response:
-                yield from json.load(response)["results"]
+            yield from results_of(self.url + path, body | options)
 
 
 def classification(asker: Asker, file: Path) -> Scored:
@@ -204,9 +196,7 @@ SETS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "bundles", type=Path, nargs="?", default=Path("bundles"), help="folder of the demo bundles"
     )

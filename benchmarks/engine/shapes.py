@@ -6,11 +6,11 @@ Speed does not depend on what the weights are; whether both sides compute the sa
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.common import BERT_SHAPES
 from benchmarks.engine.texts import LONGEST
 from bert.bundle import MODEL, TOKENIZER, Bundle, write_bundle
 from bert.config import BertConfig
@@ -23,29 +23,14 @@ from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.build import build_graph
 
-MODELS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
-    "minilm": {
-        "hidden_size": 384,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 12,
-        "intermediate_size": 1536,
-    },
-    "base": {},
-    "large": {
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-    },
-}
-"""Name → what differs from BERT-base."""
-
 
 def random_model(name: str) -> BertForQuestionAnswering:
-    """Return one of MODELS, always with the same weights; its head looks at every token, so that none may be left out."""
+    """Return a model of one of BERT_SHAPES, always with the same weights.
+
+    Its head looks at every token, so that none may be left out.
+    """
     torch.manual_seed(0)
-    return BertForQuestionAnswering(replace(BertConfig(), **MODELS[name])).eval()
+    return BertForQuestionAnswering(replace(BertConfig(), **BERT_SHAPES[name])).eval()
 
 
 def write_random_bundle(model: BertForQuestionAnswering, folder: Path, layout: str) -> Bundle:

@@ -9,22 +9,28 @@ are random and of the real shape. The engines take turns; the median round count
 """
 
 import argparse
-import shlex
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.common import least_seconds, machine_line
+from benchmarks.common import (
+    BERT_SHAPES,
+    command_line,
+    least_seconds,
+    machine_line,
+    parser_of,
+    seconds_in_turns,
+)
 from benchmarks.engine import timeline
 from benchmarks.engine.padded_torch import PaddedTorch, Scores, matmul_flops
-from benchmarks.engine.shapes import MODELS, flops, random_model, write_random_bundle
+from benchmarks.engine.shapes import flops, random_model, write_random_bundle
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
 from bert.config import BertConfig
 from bert.encoding import Encoding
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
     print(f"{machine_line('torch', 'numpy')}{_gpu(args.device)}")
-    print(f"Command: python -m benchmarks.engine.speed {shlex.join(arguments or sys.argv[1:])}\n")
+    print(f"Command: {command_line('engine.speed', arguments)}\n")
     torch.set_num_threads(args.threads)
     peak = matmul_flops(args.device, lambda product: least_seconds({"product": product}, 10)["product"])
     print(f"A large product: {peak / 1e12:.2f} Tflop/s in {'float16' if args.half else 'float32'}\n")
@@ -103,14 +109,9 @@ def measured(
 ) -> dict[str, Rate]:
     """Let the engines take turns on all batches, round after round; the first round only warms up."""
     batches, work = in_batches(texts, batch_tokens), flops(config, texts)
-    tokens, taken = sum(map(len, texts)), {name: list[float]() for name in engines}
+    tokens = sum(map(len, texts))
     answers = {name: [run(batch) for batch in batches] for name, run in engines.items()}
-    for _ in range(rounds):
-        for name, run in engines.items():
-            started = time.perf_counter()
-            for batch in batches:
-                run(batch)
-            taken[name].append(time.perf_counter() - started)
+    taken = seconds_in_turns({name: partial(_on_each, run, batches) for name, run in engines.items()}, rounds)
     first = np.concatenate(next(iter(answers.values())))
     return {
         name: Rate(
@@ -135,23 +136,24 @@ def table(model: str, lengths: str, rates: dict[str, Rate]) -> list[str]:
 def alone(engines: dict[str, Run], rounds: int) -> list[str]:
     """Return each engine's median and p99 for a short text, in milliseconds."""
     (text,) = random_texts(str(LONE_TOKENS), LONE_TOKENS)
-    taken = {name: list[float]() for name in engines}
-    for _ in range(max(20, 20 * rounds)):
-        for name, run in engines.items():
-            started = time.perf_counter()
-            run([text])
-            taken[name].append(1000 * (time.perf_counter() - started))
-    return [f"{np.median(times[3:]):.2f}, {np.quantile(times[3:], 0.99):.2f}" for times in taken.values()]
+    taken = seconds_in_turns(
+        {name: partial(run, [text]) for name, run in engines.items()}, max(20, 20 * rounds)
+    )
+    times_ms = [1000 * np.array(times[3:]) for times in taken.values()]
+    return [f"{np.median(times):.2f}, {np.quantile(times, 0.99):.2f}" for times in times_ms]
+
+
+def _on_each(run: Run, batches: Sequence[Sequence[Encoding]]) -> None:
+    for batch in batches:
+        run(batch)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     has_gpu = torch.cuda.is_available()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if has_gpu else "cpu")
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=["minilm"])
+    parser.add_argument("--models", nargs="+", choices=sorted(BERT_SHAPES), default=["minilm"])
     parser.add_argument("--lengths", nargs="+", default=[MIXED, "128", "384"], help=f"{MIXED}, or a number")
     parser.add_argument("--batch-tokens", type=int, default=0, help="by default 512 on a CPU, 32768 on a GPU")
     parser.add_argument("--tokens", type=int, default=0, help="of all texts: by default 8 batches")

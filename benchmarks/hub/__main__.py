@@ -9,7 +9,6 @@ and command, and writes it with a JSON file beside it. Exits with 1 where a mode
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.common import machine_line
+from benchmarks.common import command_line, machine_line, parser_of
 from benchmarks.hub.answers import CLOSE, ask, compare
 from benchmarks.hub.published import Published, read_list
 from benchmarks.hub.texts import items
@@ -68,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listed = {model.name: model for model in read_list()}
     names = args.names or list(listed)
     args.out.mkdir(parents=True, exist_ok=True)
-    given = shlex.join(sys.argv[1:] if arguments is None else arguments)
     machine = machine_line("onnxruntime", "transformers", "tokenizers")
-    head = [f"`python -m benchmarks.hub {given}`".replace(" `", "`"), machine, "", HEAD]
+    head = [f"`{command_line('hub', arguments).strip()}`", machine, "", HEAD]
     print("\n".join(head), flush=True)
     outcomes = []
     for name in names:
@@ -88,9 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="names of the hub, or folders")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "fp16", "int8"))
     parser.add_argument("--texts", type=int, default=200, help="texts of each model")

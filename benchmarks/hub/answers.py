@@ -1,13 +1,12 @@
 """One form for the answers of this service and of transformers, and how far they differ."""
 
-import json
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.common import results_of
 from benchmarks.hub.texts import Item
 
 CLOSE = 1e-3
@@ -62,11 +61,7 @@ def ask(url: str, task: str, items: Sequence[Item]) -> list[Answer]:
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
         body = {name: [item[name] for item in batch] for name in batch[0]} | more
-        request = urllib.request.Request(
-            url + PATHS[task], json.dumps(body).encode(), {"content-type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=600) as response:
-            found += json.load(response)["results"]
+        found += results_of(url + PATHS[task], body)
     return [_answer(task, result) for result in found]
 
 

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from benchmarks.common import machine_line
-from benchmarks.serve.load.load import Load, closed_loop
-from benchmarks.serve.load.running import ROOT, Running, free_port, prepare_process, server
-from benchmarks.serve.load.service_command import service_command
+from benchmarks.common import command_line, machine_line, parser_of
+from benchmarks.serve.load.loops import Load, closed_loop
+from benchmarks.serve.load.running import ROOT, Running, free_port, prepare_process, server, service_command
 from benchmarks.serve.load.texts import made_up_texts
 from benchmarks.serve.load.wire import Request, request_bytes
 from benchmarks.serve.report.percentiles import Spread
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
     print(machine_line("onnxruntime"))
-    print(f"Command: python -m benchmarks.serve.ab_test {shlex.join(arguments or sys.argv[1:])}\n")
+    print(f"Command: {command_line('serve.ab_test', arguments)}\n")
     with ExitStack() as stack:
         here = stack.enter_context(_service(ROOT, args.bundle, args.settings, args))
         there = stack.enter_context(_service(args.against, args.bundle_there or args.bundle, "", args))
@@ -80,9 +79,7 @@ def requests_of(url: str) -> list[Request]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("bundle", type=Path, help="a bundle for classification")
     add("--against", type=Path, required=True, help="another checkout, or this one with --settings")

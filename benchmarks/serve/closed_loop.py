@@ -7,9 +7,6 @@ Prints a table in Markdown with the machine, the date and the command.
 """
 
 import argparse
-import datetime
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -20,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.common import command_line, machine_line, parser_of
 from benchmarks.serve.baselines.encoder_shapes import SHAPES, export_random
 from benchmarks.serve.engine_loop import measure
-from benchmarks.serve.load.load import Load, closed_loop
+from benchmarks.serve.load.loops import Load, closed_loop
 from benchmarks.serve.load.texts import made_up_texts, read_texts
 from benchmarks.serve.load.wire import request_bytes
 from service.system import usable_cores
@@ -32,9 +30,7 @@ RANDOM = "random:"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "bundle",
         help=f"a bundle for classification, or {RANDOM}SHAPE for random weights: {', '.join(SHAPES)}",
@@ -110,12 +106,8 @@ def scrape(url: str) -> dict[str, float]:
 
 def header(arguments: Sequence[str] | None, bundle: Path, texts: int, origin: str) -> str:
     """Return machine, date and command."""
-    command = " ".join(sys.argv[1:] if arguments is None else arguments)
     return (
-        f"Date {datetime.date.today()}, {usable_cores()} of {os.cpu_count()} cores, "
-        f"{platform.processor() or platform.machine()}, "
-        f"Python {platform.python_version()}\n"
-        f"Command: python -m benchmarks.serve.closed_loop {command}\n"
+        f"{machine_line()}\nCommand: {command_line('serve.closed_loop', arguments)}\n"
         f"Bundle {bundle.name}, {texts} texts ({origin})"
     )
 

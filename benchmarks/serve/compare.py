@@ -8,13 +8,13 @@ on all of them. `--baselines engine,pipeline,ours` takes some; `--list` names th
 """
 
 import argparse
-import datetime
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.common import command_line, machine_line, parser_of
 from benchmarks.serve.baselines.plain_checkpoint import export_standard, is_written, write_plain
 from benchmarks.serve.baselines.registry import CONTENDERS, CoreSplit, Place, ServerBaseline, shapes
 from benchmarks.serve.load import measure
@@ -24,7 +24,6 @@ from benchmarks.serve.load.workloads import DOCUMENT, LIST, NAMES, Workload, wor
 from benchmarks.serve.report import report
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
-from bert.processor import instructions, processor_name
 from service.system import usable_cores
 
 
@@ -48,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("bundle", type=Path, nargs="?", default=Path("runs/compare-fp32/sentiment"), help="ours, fp32")
     add("--checkpoint", type=Path, default=Path("models/sentiment"), help="what the bundle was made from")
@@ -226,14 +223,12 @@ class Session:
 
 def header(args: argparse.Namespace, arguments: Sequence[str] | None, work: Workload) -> list[str]:
     """Return machine, date, command and texts."""
-    command = shlex.join(sys.argv[1:] if arguments is None else arguments)
     count = f"{len(work.jobs)} {'documents' if work.kind == DOCUMENT else 'requests'}"
     return [
-        f"{datetime.date.today()}, {processor_name()} ({instructions()}), {usable_cores()} of {os.cpu_count()} cores, "
-        f"load average {os.getloadavg()[0]:.1f} at the start",
+        machine_line(),
         f"workload {work.name}: {count} ({work.origin}), {args.rounds} rounds, closed loops of {args.seconds:g} s, "
         f"open loops of {args.open_seconds:g} s",
-        f"python -m benchmarks.serve.compare {command}",
+        command_line("serve.compare", arguments),
     ]
 
 

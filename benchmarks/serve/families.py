@@ -9,14 +9,13 @@ servers take turns, round after round. Writes table.md and figures.json; returns
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common import machine_line
+from benchmarks.common import command_line, machine_line, parser_of
 from benchmarks.serve.baselines.encoder_shapes import SHAPES, export_random, random_places
 from benchmarks.serve.baselines.registry import CONTENDERS, CoreSplit, Place
 from benchmarks.serve.load.measure import LoadPlan, Round, measure
@@ -56,11 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = prepare(name, args.out / name, args.precision, reuse=args.reuse)
         results.append(compare(name, place, work, plan, args.rounds, args.out / "logs"))
         print(row(results[-1]), flush=True)
-    command = shlex.join(sys.argv[1:] if arguments is None else arguments)
     header = [
         machine_line("onnxruntime", "torch", "transformers"),
         f"workload {work.name}, {args.connections} connections, {args.rounds} rounds of {args.seconds:g} s",
-        f"python -m benchmarks.serve.families {command}",
+        command_line("serve.families", arguments),
     ]
     write(args.out, header, results, args.goal)
     return int(any(found.failures or not found.ratio >= args.goal for found in results))
@@ -68,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     known = [name for name in SHAPES if name != "tiny"]
     add(

@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import machine_line
-from benchmarks.serve.load.load import closed_loop
+from benchmarks.common import command_line, machine_line, parser_of
+from benchmarks.serve.load.loops import closed_loop
 from benchmarks.serve.load.process_tree import PROC, tree
 from benchmarks.serve.load.running import ROOT, Running, free_port, prepare_process, server
 from benchmarks.serve.load.texts import FACTS, SENTENCES, made_up_texts
@@ -50,8 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
     print(machine_line())
-    command = " ".join(sys.argv[1:] if arguments is None else arguments)
-    print(f"Command: python -m benchmarks.serve.hot_path {command}", flush=True)
+    print(f"Command: {command_line('serve.hot_path', arguments)}", flush=True)
     found = find_bundles(args.bundles)
     tasks = {each.task for each in found.values()}
     kinds = [kind for kind in args.kinds.split(",") if TASK_OF[kind] in tasks]
@@ -70,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("bundles", type=Path, nargs="+", help="bundles for classification, ner and qa, or folders of them")
     add("--kinds", default=",".join(KINDS), help=f"of requests; a list has {LIST_TEXTS} sentences")

@@ -25,8 +25,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.common import machine_line
-from benchmarks.train.tasks import EXAMPLES, MODELS, TASK_FILES, TASKS, TrainingSpeed, measured, model_of
+from benchmarks.common import BERT_SHAPES, command_line, machine_line, parser_of
+from benchmarks.train.tasks import EXAMPLES, TASK_FILES, TASKS, TrainingSpeed, measured, model_of
 
 WARM_STEPS = 5
 """Not timed: memory is taken and kernels are chosen; compiled layers are compiled, for one length and for any."""
@@ -45,7 +45,7 @@ def main() -> int:
         print(json.dumps(dataclasses.asdict(measure(options))))
         return 0
     print(machine_line("torch", "transformers"))
-    print(f"Command: python -m benchmarks.train.speed {' '.join(sys.argv[1:])}", flush=True)
+    print(f"Command: {command_line('train.speed')}", flush=True)
     alike = True
     with tempfile.TemporaryDirectory() as folder:
         more = prepare(options, Path(folder))
@@ -62,12 +62,10 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="folder with glue/SST-2, squad/ and corpus/; else made up")
     parser.add_argument(
-        "--model", choices=MODELS, default="minilm", help="shape of models with fresh weights"
+        "--model", choices=BERT_SHAPES, default="minilm", help="shape of models with fresh weights"
     )
     parser.add_argument(
         "--batch", type=int, default=0, help="texts, windows or rows a step; 0 is the task's own"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import BERT_SHAPES
 from training.data_file import DataFile
 from training.labelled.sources import Source, read_training
 from training.settings import RANDOM, FinetuneSettings
@@ -19,14 +20,6 @@ EXAMPLES = {"sst2": 8000, "qa": 3000}
 MAX_TOKENS = {"sst2": 128, "qa": 384, "mlm": 128}
 QA_STRIDE = 128
 """Tokens that neighbouring windows share."""
-MODELS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
-    "minilm": {
-        "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536,
-    },
-    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-}  # fmt: skip
-"""Shapes of `mlm`, and of the other tasks with made-up data, with fresh weights."""
 TASK_FILES = {"sst2": "glue/SST-2/train.tsv", "qa": "squad/train-v1.1-12-articles.json"}
 
 
@@ -67,7 +60,7 @@ def measured(marks: Sequence[Mark], warm_steps: int) -> TrainingSpeed:
 
 def model_of(options: Namespace) -> dict[str, Any]:
     """Return the shape of fresh models; without dropout of attention with `--no-attention-dropout`."""
-    return MODELS[options.model] | (
+    return BERT_SHAPES[options.model] | (
         {} if options.attention_dropout else {"attention_probs_dropout_prob": 0.0}
     )
 

@@ -5,9 +5,15 @@ import json
 
 import pytest
 
-from benchmarks.serve.load.load import closed_loop
+from benchmarks.serve.load.loops import (
+    LATE_MS,
+    SPARE_CONNECTIONS,
+    closed_loop,
+    due_times,
+    open_loop,
+    was_late,
+)
 from benchmarks.serve.load.wire import RefusedError, ask, ask_all, request_bytes
-from benchmarks.serve.open_loop import LATE_MS, SPARE_CONNECTIONS, due_times, open_loop, was_late
 from tests.support.servers import http_server
 
 

@@ -13,17 +13,16 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from benchmarks.common import BERT_SHAPES
 from benchmarks.serve.load.texts import COMMON
 
+_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _ROBERTA = {"max_position_embeddings": 514, "layer_norm_eps": 1e-5, "pad_token_id": 1}
 _DEBERTA = {
+    **BERT_SHAPES["base"],
     "relative_attention": True,
     "position_biased_input": False,
     "pos_att_type": "p2c|c2p",
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
 }
 _DEBERTA_V3 = {
     **_DEBERTA,
@@ -34,13 +33,7 @@ _DEBERTA_V3 = {
     "norm_rel_ebd": "layer_norm",
 }
 SHAPES: dict[str, dict[str, Any]] = {
-    "minilm-l6": {
-        "model_type": "bert",
-        "hidden_size": 384,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 12,
-        "intermediate_size": 1536,
-    },
+    "minilm-l6": {"model_type": "bert", **BERT_SHAPES["minilm"]},
     "bert-base": {"model_type": "bert"},
     "distilbert-base": {"model_type": "distilbert"},
     "ernie-3.0-medium": {
@@ -54,20 +47,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "layer_norm_eps": 1e-5,
     },
     "electra-small": {"model_type": "electra"},
-    "electra-base": {
-        "model_type": "electra",
-        "embedding_size": 768,
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
+    "electra-base": {"model_type": "electra", "embedding_size": 768, **_BASE},
     "roberta-base": {"model_type": "roberta", "vocab_size": 50265, "type_vocab_size": 1, **_ROBERTA},
-    "albert-base": {
-        "model_type": "albert",
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
+    "albert-base": {"model_type": "albert", **_BASE},
     "mpnet-base": {"model_type": "mpnet", "vocab_size": 30527, **_ROBERTA},
     "deberta-base": {**_DEBERTA, "model_type": "deberta"},
     "deberta-v3-base": _DEBERTA_V3,
@@ -83,14 +65,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "conv_act": "gelu",
     },
     "modernbert-base": {"model_type": "modernbert", "pad_token_id": 1},
-    "tiny": {
-        "model_type": "electra",
-        "embedding_size": 16,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    },
+    "tiny": {"model_type": "electra", "embedding_size": 16, **BERT_SHAPES["tiny"]},
 }
 """Name → what differs from the defaults of its class in `transformers`."""
 LABELS = 3

@@ -3,6 +3,7 @@
 `tuned`: texts of like length are padded together and no time is waited. `POST /predict {"text": TEXT}`
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Classifier(litserve.LitAPI):  # type: ignore[misc]
 
     def encode_response(self, output: Label) -> dict[str, Any]:
         """Return an answer's JSON."""
-        return {"label": output.label, "score": output.score}
+        return asdict(output)
 
 
 def main() -> None:

@@ -5,13 +5,14 @@ waits the least that mosec allows. `POST /inference {"text": TEXT}`
 """
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mosec
 
 from benchmarks.serve.baselines.arguments import read_arguments
-from benchmarks.serve.baselines.padded import Label, PaddedClassifier
+from benchmarks.serve.baselines.padded import PaddedClassifier
 
 FOLDER, THREADS, SPINNING = "BENCH_FOLDER", "BENCH_THREADS", "BENCH_SPINNING"
 TIMEOUT_MS = 60_000
@@ -29,7 +30,7 @@ class Padded(mosec.Worker):  # type: ignore[misc]
 
     def forward(self, data: list[dict[str, str]]) -> list[dict[str, Any]]:
         """Answer a batch."""
-        return [answer(label) for label in self.classifier.padded([each["text"] for each in data])]
+        return [asdict(label) for label in self.classifier.padded([each["text"] for each in data])]
 
 
 class Grouped(Padded):
@@ -37,7 +38,7 @@ class Grouped(Padded):
 
     def forward(self, data: list[dict[str, str]]) -> list[dict[str, Any]]:
         """Answer a batch."""
-        return [answer(label) for label in self.classifier.grouped([each["text"] for each in data])]
+        return [asdict(label) for label in self.classifier.grouped([each["text"] for each in data])]
 
 
 class Single(Padded):
@@ -45,12 +46,7 @@ class Single(Padded):
 
     def forward(self, data: dict[str, str]) -> dict[str, Any]:  # type: ignore[override]
         """Answer a text."""
-        return answer(self.classifier.padded([data["text"]])[0])
-
-
-def answer(label: Label) -> dict[str, Any]:
-    """Return an answer's JSON."""
-    return {"label": label.label, "score": label.score}
+        return asdict(self.classifier.padded([data["text"]])[0])
 
 
 def main() -> None:

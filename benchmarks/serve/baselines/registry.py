@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serve.load.answers import BaselineTolerance, Prediction
-from benchmarks.serve.load.service_command import service_command
+from benchmarks.serve.load.running import service_command
 from benchmarks.serve.load.wire import request_bytes
 from benchmarks.serve.load.workloads import DOCUMENT, LIST, TEXT, Job
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from benchmarks.serve.baselines.registry import CoreSplit, Place, ServerBaseline
 from benchmarks.serve.load.answers import Check, Expected, check
-from benchmarks.serve.load.load import closed_loop
+from benchmarks.serve.load.loops import closed_loop, open_loop
 from benchmarks.serve.load.process_tree import watched
 from benchmarks.serve.load.running import BaselineError, Running, free_port, last_lines, process, server
 from benchmarks.serve.load.wire import ask_all
 from benchmarks.serve.load.workloads import Workload
-from benchmarks.serve.open_loop import open_loop
 
 WARM_CONNECTIONS = 8
 

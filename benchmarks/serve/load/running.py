@@ -5,6 +5,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -61,6 +62,12 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port
+
+
+def service_command(bundles: Sequence[Path], port: int, settings: Sequence[str] = ()) -> list[str]:
+    """Return the command that serves these bundles on a port, with more settings."""
+    folders = ",".join(str(bundle.resolve()) for bundle in bundles)
+    return [sys.executable, "-m", "service.cli", "--bundles", folders, "--port", str(port), *settings]
 
 
 @contextmanager

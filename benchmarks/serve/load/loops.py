@@ -1,8 +1,9 @@
-"""An open loop over HTTP: requests arrive at a constant rate, whatever the service does with them.
+"""Loops over HTTP: closed, where each connection sends its next request when it has its answer, and open.
 
-Each latency counts from the moment at which its request was due, so a stall is felt by all that were due in it. A thread
-sleeps until each is due, because an event loop's own timers are up to a millisecond late; no request waits for a free
-connection, one more is opened. Where the client itself was late, it says so.
+In an open loop requests arrive at a constant rate, whatever the service does with them. Each latency counts from the moment
+at which its request was due, so a stall is felt by all that were due in it. A thread sleeps until each is due, because an
+event loop's own timers are up to a millisecond late; no request waits for a free connection, one more is opened. Where the
+client itself was late, it says so.
 """
 
 import asyncio
@@ -24,6 +25,54 @@ IDLE_S = 2.0
 """A connection unused for so long is opened anew: servers close idle ones, the usual ones after 5 seconds."""
 SPARE_CONNECTIONS, SPARE_REQUESTS = 16, 4
 """Opened beforehand: so many, and enough for so many requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Result of a closed loop."""
+
+    connections: int
+    seconds: float
+    latencies_ms: list[float]
+    """Sorted."""
+
+    @property
+    def requests_per_s(self) -> float:
+        """Return the rate over the whole loop."""
+        return len(self.latencies_ms) / self.seconds
+
+    def percentile_ms(self, share: float) -> float:
+        """Return the latency that this share of the requests does not pass."""
+        return percentile(self.latencies_ms, share)
+
+
+def closed_loop(url: str, requests: Sequence[Request], connections: int, seconds: float) -> Load:
+    """Send the requests round and round; raises RuntimeError at the first answer that is not 200.
+
+    A request of several messages counts as one, done when all are answered; it takes as many connections.
+    """
+    return asyncio.run(_closed_loop(url, requests, connections, seconds))
+
+
+async def _closed_loop(url: str, requests: Sequence[Request], connections: int, seconds: float) -> Load:
+    messages = max(len(request) for request in requests)
+    streams = [[await connect(url) for _ in range(messages)] for _ in range(connections)]
+    latencies, start = list[float](), time.perf_counter()
+
+    async def client(number: int) -> None:
+        at = number * len(requests) // connections
+        while time.perf_counter() - start < seconds:
+            sent = time.perf_counter()
+            await exchange_all(streams[number], requests[at % len(requests)])
+            latencies.append(1000 * (time.perf_counter() - sent))
+            at += 1
+
+    try:
+        await asyncio.gather(*(client(number) for number in range(connections)))
+    finally:
+        for _, writer in (pair for group in streams for pair in group):
+            writer.close()
+    return Load(connections, time.perf_counter() - start, sorted(latencies))
 
 
 @dataclass(frozen=True, slots=True)
