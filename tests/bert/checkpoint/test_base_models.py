@@ -68,7 +68,9 @@ def test_weights_are_read_once_until_they_change(folder: Path, monkeypatch: pyte
         hashed.append(1)
         return hashlib.new("sha256", *given)
 
-    monkeypatch.setattr(base_models, "hashlib", SimpleNamespace(sha256=sha256))
+    monkeypatch.setattr(
+        base_models, "hashlib", SimpleNamespace(sha256=sha256, file_digest=hashlib.file_digest)
+    )
     first = [weights_sha256(folder) for _ in range(3)]
     assert len(hashed) == 1 and set(first) == {hashlib.sha256(b"weights").hexdigest()}
     (folder / "model.safetensors").write_bytes(b"changed")  # of the same size
