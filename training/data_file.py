@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from bert.data.examples import LabelledFile
+from bert.data.examples import Format, LabelledFile
 from bert.data.files import stem
 from bert.settings import SettingsPart
 
@@ -17,7 +17,7 @@ class DataFile(SettingsPart):
 
     path: Path
     """The file; with format hub the name of a data set, or its folder."""
-    format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
+    format: Format = "auto"
     """Format; auto goes by the task, the ending and the content."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that hold `text`, `text_pair`, `label` and the like (csv, tsv, jsonl, hub)."""

@@ -5,7 +5,6 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
-from bert.checkpoint import hub
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
 from bert.files import open_regular
@@ -24,7 +23,7 @@ def resolve_checkpoint(name: str) -> Path:
     Raises CheckpointError where it is neither, ConfigError or CheckpointError for a model that is not read.
     """
     if (found := HubName.parse(name)) is not None:
-        return hub.download(found)
+        return _download(found)
     if not Path(name).is_dir():
         raise CheckpointError(
             f"{name} is not a folder; give one that bert-finetune wrote, or a model of the hub as org/name"
@@ -43,7 +42,7 @@ def resolve_base(name: str, sha256: str | None = None, revision: str | None = No
         folder = _package_folder(name, module)
         sha256 = sha256 or known_sha256
     elif (found := HubName.parse(name)) is not None:
-        folder = hub.download(found if found.revision else found.at(revision or ""))
+        folder = _download(found if found.revision else found.at(revision or ""))
     else:
         folder = Path(name)
         if not (folder / "config.json").is_file():
@@ -55,6 +54,12 @@ def resolve_base(name: str, sha256: str | None = None, revision: str | None = No
             raise CheckpointError(f"{folder / WEIGHTS} is missing")
         raise CheckpointError(f"{folder} has sha256 {actual}, expected {sha256}: these are other weights")
     return folder
+
+
+def _download(name: HubName) -> Path:
+    from bert.checkpoint import hub  # not read for a folder or a packaged model
+
+    return hub.download(name)
 
 
 def weights_sha256(folder: Path) -> str | None:

@@ -5,11 +5,12 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from bert.errors import ConfigError
 
-FORMATS = ("auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub")
+Format = Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"]
+"""Formats of a file; auto goes by the task, the ending and the content."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class LabelledFile:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an unknown format."""
-        if self.format not in FORMATS:
-            raise ConfigError(f"format is {self.format!r}; known are {', '.join(FORMATS)}")
+        if self.format not in get_args(Format):
+            raise ConfigError(f"format is {self.format!r}; known are {', '.join(get_args(Format))}")
 
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults."""

@@ -13,7 +13,6 @@ from bert.data.tagged_words import bio_labels
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
 from training.data_file import DataFile
-from training.labelled.choice import read_choice
 from training.labelled.summary import label_counts
 from training.settings import FinetuneSettings
 
@@ -58,10 +57,13 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
 
         return hub.read_hub(file, settings, labels)
 
-    others: dict[str, Reader] = {
-        "hub": read_hub,
-        **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
-    }
+    def read_choice() -> list[Any]:
+        from training.labelled import choice
+
+        return choice.read_choice(file.path)
+
+    choice_formats = _CHOICE_FORMATS.get(settings.task, ())
+    others: dict[str, Reader] = {"hub": read_hub, **dict.fromkeys(choice_formats, read_choice)}
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)
 
 
