@@ -46,6 +46,10 @@ class SquadV2Scores:
         return flat
 
 
+_NAMES = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
+"""Our names of scores → those of the official script."""
+
+
 @dataclass(frozen=True, slots=True)
 class NullThreshold:
     """A bound on the null margin, for `TaskSpec.null_threshold`, and the F1 it gives on its own questions."""
@@ -87,6 +91,21 @@ def squad_v2(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> Squa
         _mean(final[has_answer]) if has_answer.any() else None,
         _mean(final[~has_answer]) if not has_answer.all() else None,
     )
+
+
+def squad_scores(
+    golds: Sequence[Sequence[str]], spans: Sequence[str], given: Sequence[str]
+) -> dict[str, float]:
+    """Return `exact_match`, `f1` and the like, by the rules of the data's own version.
+
+    Where every question has an answer, SQuAD 1.1 scores the best span of each; otherwise 2.0 scores the answers given,
+    "" for none.
+    """
+    if all(golds):
+        forced = squad_em_f1(golds, spans)
+        return {"exact_match": forced.exact, "f1": forced.f1}
+    found = squad_v2(golds, given).to_dict()
+    return {ours: found[theirs] for ours, theirs in _NAMES.items() if theirs in found}
 
 
 def best_null_threshold(

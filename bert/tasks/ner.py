@@ -14,7 +14,7 @@ from bert.encoding import Encoding, Pieces, Window
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import SYMBOLS, TagScheme, has_symbols, without_symbols, without_tags
 from bert.tasks.task import Floats, Head, Positions, Task, softmax
-from bert.text.offsets import extend_over_marks, word_starts
+from bert.text.offsets import extend_over_marks, join_words, word_starts
 
 Indices = NDArray[np.intp]
 
@@ -153,6 +153,14 @@ def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labe
     owner = _owners(words, pieces.offsets[word_heads(pieces), 0])
     is_first = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
     return np.where(is_first, np.array(begins, np.intp)[owner], np.array(goes_on, np.intp)[owner])
+
+
+def tags_of(
+    words: Sequence[str], pieces: Pieces, windows: Sequence[Window], logits: Sequence[Floats], spec: TaskSpec
+) -> list[str]:
+    """Return a BIO tag for each given word, from each window's logits at its heads; `pieces` are of `join_words(words)`."""
+    tags = word_tags(join_words(words), pieces, merge_windows(windows, logits), spec)
+    return given_tags(words, pieces, tags, spec.labels)
 
 
 def given_tags(

@@ -16,8 +16,9 @@ from bert.errors import CheckpointError, ConfigError, DataError, ExportError
 from bert.metrics.classification import accuracy
 from bert.metrics.correlation import spearman
 from bert.metrics.entities import entity_f1
-from bert.metrics.squad import squad_em_f1, squad_v2
-from bert.tasks import classification, ner, qa, similarity, spans
+from bert.metrics.squad import squad_scores
+from bert.tasks import classification, ner, qa, similarity
+from bert.tasks.spans import decode
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.text.offsets import join_words
@@ -169,11 +170,10 @@ class _NerDev:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         left = iter(outputs)
-        found = []
-        for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
-            logits = ner.merge_windows(windows, [next(left) for _ in windows])
-            tags = ner.word_tags(join_words(sentence.words), pieces, logits, self._spec)
-            found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
+        found = [
+            ner.tags_of(sentence.words, pieces, windows, [next(left) for _ in windows], self._spec)
+            for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True)
+        ]
         return entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 
 
@@ -198,12 +198,11 @@ class _QaDev:
         left = iter(outputs)
         golds = [[text for text, _ in row.answers] for row in self._rows]
         answers = [
-            spans.decode(row.context, windows, [next(left) for _ in windows], self._spec)
+            decode(row.context, windows, [next(left) for _ in windows], self._spec)
             for row, windows in zip(self._rows, self._windows, strict=True)
         ]
-        if all(golds):  # SQuAD 1.1 has an answer to everything, and its scorer takes the best span
-            return squad_em_f1(golds, [a.best.text if a.best else "" for a in answers]).f1
-        return squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
+        spans = [answer.best.text if answer.best else "" for answer in answers]
+        return squad_scores(golds, spans, [answer.answer or "" for answer in answers])["f1"]
 
 
 class _SimilarityDev:

@@ -12,14 +12,7 @@ from bert.metrics.entities import bio_spans, entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
-from bert.tasks.ner import (
-    given_tags,
-    head_positions,
-    merge_windows,
-    word_heads,
-    word_tags,
-    word_targets,
-)
+from bert.tasks.ner import head_positions, tags_of, word_heads, word_targets
 from bert.text.offsets import join_words
 from bert.tokenizer import Pieces, Window
 from training.engine.device import send
@@ -101,9 +94,7 @@ class NerFinetuning(FinetuneTask):
         tags = []
         for example, (pieces, windows) in zip(examples, encoded, strict=True):
             parts = [next(logits)[head_positions(window.encoding)] for window in windows]
-            merged = merge_windows(windows, parts)
-            chosen = word_tags(join_words(example.words), pieces, merged, self.spec)
-            tags.append(given_tags(example.words, pieces, chosen, self.spec.labels))
+            tags.append(tags_of(example.words, pieces, windows, parts, self.spec))
         found = entity_f1([list(example.labels) for example in examples], tags)
         scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         scores |= {f"f1_{name}": of_type.f1 for name, of_type in found.types.items()}

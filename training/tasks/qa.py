@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.data.examples import QaExample
-from bert.metrics.squad import best_null_threshold, squad_em_f1, squad_v2
+from bert.metrics.squad import best_null_threshold, squad_em_f1, squad_scores
 from bert.nn import losses
 from bert.nn.heads import BertForQuestionAnswering, BertHead
 from bert.nn.losses import Loss
@@ -120,8 +120,8 @@ class QaFinetuning(FinetuneTask):
     def baseline(self, examples: Sequence[QaExample]) -> Baseline:
         """Score the prediction of no answer."""
         golds = [[text for text, _ in example.answers] for example in examples]
-        found = squad_em_f1(golds, [""] * len(golds)) if all(golds) else squad_v2(golds, [""] * len(golds))
-        return Baseline("never an answer", {"exact_match": found.exact, "f1": found.f1})
+        found = squad_scores(golds, [""] * len(golds), [""] * len(golds))
+        return Baseline("never an answer", {name: found[name] for name in ("exact_match", "f1")})
 
     def lengths(self, examples: Sequence[QaExample]) -> Lengths:
         """Count questions, which are cut; paragraphs are read in windows."""
@@ -129,26 +129,19 @@ class QaFinetuning(FinetuneTask):
         return Lengths(tokens, self.spec.max_question_tokens, "max_question_tokens", "questions")
 
     def _evaluation(self, predicted: Predicted) -> Evaluation:
-        """Score by SQuAD 2.0's rules, or by 1.1's where every question has an answer.
-
-        1.1 scores an answer to every question. `f1_served` scores what the service answers, which may be none.
-        """
+        """Score by SQuAD's rules; `f1_served` scores what the service answers, which may be none."""
         golds, texts, threshold = predicted.golds, predicted.texts, self.spec.null_threshold
         given = [
             "" if margin > threshold else text for margin, text in zip(predicted.margins, texts, strict=True)
         ]
-        if all(golds):
-            forced = squad_em_f1(golds, texts)
-            scores = {"exact_match": forced.exact, "f1": forced.f1}
-            if self.spec.allows_no_answer:
-                scores["f1_served"] = squad_em_f1(golds, given).f1
-            return Evaluation(scores, answer_findings(predicted.examples, texts), predicted)
-        found = squad_v2(golds, given).to_dict()
-        names = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
-        kept = {ours: found[theirs] for ours, theirs in names.items() if theirs in found}
-        # The official script reports this too: the threshold chosen on these very questions.
-        kept["best_f1"] = best_null_threshold(golds, texts, predicted.margins).f1
-        return Evaluation(kept, answer_findings(predicted.examples, given), predicted)
+        scores = squad_scores(golds, texts, given)
+        if not all(golds):
+            # The official script reports this too: the threshold chosen on these very questions.
+            scores["best_f1"] = best_null_threshold(golds, texts, predicted.margins).f1
+        elif self.spec.allows_no_answer:
+            scores["f1_served"] = squad_em_f1(golds, given).f1
+        scored = texts if all(golds) else given
+        return Evaluation(scores, answer_findings(predicted.examples, scored), predicted)
 
     def _answers(self, predict: Predict, examples: Sequence[QaExample]) -> list[Answer]:
         """Answer each question; the caller weighs the null answer."""
