@@ -39,16 +39,16 @@ class Report:
         if share is not None and done > 0:
             line += f", {100 * share:.0f}%, {duration(seconds * (1 - share) / done)} left"
         line += f", {bad:,} bad" if bad else ""
-        if self._is_terminal:
-            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
-        else:
-            print(line, file=self._stream, flush=True)
+        self._print(line, end="" if self._is_terminal else "\n")
 
     def say(self, line: str, *, always: bool = False) -> None:
         """Print a line; with `is_quiet` only if `always`."""
         if always or not self._is_quiet:
-            start = "\r\x1b[K" if self._is_terminal else ""
-            print(f"{start}{line}", file=self._stream, flush=True)
+            self._print(line)
+
+    def _print(self, line: str, end: str = "\n") -> None:
+        start = "\r\x1b[K" if self._is_terminal else ""
+        print(f"{start}{line}", end=end, file=self._stream, flush=True)
 
 
 def duration(seconds: float) -> str:

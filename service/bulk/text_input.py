@@ -29,7 +29,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class TextInput:
-    """Lines of a file or of standard input."""
+    """Lines of a file or of standard input; its subclasses make rows of them."""
 
     def __init__(self, name: str, *, is_compressed: bool) -> None:
         """Open the input. Raises DataError."""
@@ -85,26 +85,22 @@ class TextInput:
             self._file.close()
 
 
-class JsonLines:
+class JsonLines(TextInput):
     """Objects, one a line."""
 
     columns = None
 
-    def __init__(self, source: TextInput) -> None:
-        """Read from a source."""
-        self.share_read, self.close, self._source = source.share_read, source.close, source
-
     def rows(self) -> Iterator[InputRow]:
         """Yield the rows. Raises DataError for a file that is one list."""
         number = 0
-        for line, content in self._source:
+        for line, content in self:
             text = content.strip()
             if not text:
                 continue
             number += 1
             if number == 1 and text.startswith(b"["):
                 raise DataError(
-                    self._source.name, line, "is a JSON list; jsonl has an object on each line (jq -c '.[]')"
+                    self.name, line, "is a JSON list; jsonl has an object on each line (jq -c '.[]')"
                 )
             yield _json_row(number, line, text)
 
@@ -148,26 +144,25 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-class SeparatedRows:
+class SeparatedRows(TextInput):
     """Records of csv or tsv under a line of names."""
 
     columns: list[str]
 
-    def __init__(self, source: TextInput, kind: str, needed: tuple[str, ...]) -> None:
+    def read_names(self, kind: str, needed: tuple[str, ...]) -> None:
         """Read the names; `needed` columns tell what separates them. Raises DataError for a file without names."""
-        self.share_read, self.close, self._source = source.share_read, source.close, source
         csv.field_size_limit(sys.maxsize)
-        first = next((found for found in source if found[1].strip()), None)
+        first = next((found for found in self if found[1].strip()), None)
         if first is None:
-            raise DataError(source.name, None, "is empty")
+            raise DataError(self.name, None, "is empty")
         try:
             header = (self._whole_header(first[1]) if kind == "csv" else first[1]).decode()
         except UnicodeDecodeError:
-            raise DataError(source.name, first[0], "is not UTF-8; save the file as UTF-8") from None
+            raise DataError(self.name, first[0], "is not UTF-8; save the file as UTF-8") from None
         self.dialect, self.columns = dialect_of(header.rstrip("\r\n"), f".{kind}", needed)
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if twice:
-            raise DataError(source.name, first[0], f"has two columns {twice[0]!r}")
+            raise DataError(self.name, first[0], f"has two columns {twice[0]!r}")
         self._scanned = 0
         """Last line that was looked through for the end of a quote in vain."""
 
@@ -175,21 +170,20 @@ class SeparatedRows:
         """Return the line of names, with those after it as long as a name's quote is open."""
         whole, more = header, list[tuple[int, bytes]]()
         while _has_open_quote(whole) and len(whole) < MAX_QUOTED_BYTES:
-            found = next(self._source, None)
+            found = next(self, None)
             if found is None:
                 break
             more.append(found)
             whole += found[1]
         if not _has_open_quote(whole):
             return whole
-        self._source.give_back(more)
+        self.give_back(more)
         return header
 
     def rows(self) -> Iterator[InputRow]:
         """Yield the rows."""
         number, width = 0, len(self.columns)
-        lines = iter(self._source)
-        for line, content in lines:
+        for line, content in self:
             if not content.strip():
                 continue
             number += 1
@@ -199,7 +193,7 @@ class SeparatedRows:
                 if len(content) > MAX_ROW_BYTES:
                     row.raw, row.fault = row.raw[:1000], f"is longer than {MAX_ROW_BYTES} bytes"
                 elif self.dialect.quoted and b'"' in content:
-                    fields = self._quoted(row, lines, line, content)
+                    fields = self._quoted(row, line, content)
                 else:
                     fields = row.raw.split(self.dialect.separator)
             except UnicodeDecodeError:
@@ -210,9 +204,7 @@ class SeparatedRows:
                 row.values = dict(zip(self.columns, fields, strict=True))
             yield row
 
-    def _quoted(
-        self, row: InputRow, lines: Iterator[tuple[int, bytes]], line: int, content: bytes
-    ) -> list[str]:
+    def _quoted(self, row: InputRow, line: int, content: bytes) -> list[str]:
         """Return the fields of a record that may go on over several lines; of a broken one the first line is bad."""
         more = list[tuple[int, bytes]]()
 
@@ -221,7 +213,7 @@ class SeparatedRows:
             size = len(content)
             # Lines that are inside of one quote up to a place are so of any other: none of them is searched twice.
             while line >= self._scanned and size <= MAX_QUOTED_BYTES:
-                found = next(lines, None)
+                found = next(self, None)
                 if found is None:
                     return
                 more.append(found)
@@ -232,7 +224,7 @@ class SeparatedRows:
             fields = next(csv.reader(texts(), delimiter=self.dialect.separator, strict=True))
         except (csv.Error, UnicodeDecodeError) as error:
             # What follows may be sound rows: a quote that is not closed takes only its own line away.
-            self._source.give_back(more)
+            self.give_back(more)
             row.fault = f"is not csv: {error}" if isinstance(error, csv.Error) else "is not UTF-8"
             if more or _is_open(error):
                 row.fault = "is not csv: a quote is not closed"
@@ -261,9 +253,12 @@ def open_text(
     name: str, kind: str, needed: tuple[str, ...], *, is_compressed: bool
 ) -> JsonLines | SeparatedRows:
     """Open json lines, csv or tsv. Raises DataError."""
-    source = TextInput(name, is_compressed=is_compressed)
+    if kind == "jsonl":
+        return JsonLines(name, is_compressed=is_compressed)
+    rows = SeparatedRows(name, is_compressed=is_compressed)
     try:
-        return JsonLines(source) if kind == "jsonl" else SeparatedRows(source, kind, needed)
+        rows.read_names(kind, needed)
     except BaseException:
-        source.close()
+        rows.close()
         raise
+    return rows
