@@ -40,19 +40,17 @@ class CompatibleApis:
         self.routes = [route for api in self._on for route in api.routes]
         self.keyless_routes = [route for api in self._on for route in api.keyless_routes]
         """Those that need no key."""
-        self._own_routes: dict[str, type[TaskRoute]] = {}
-        """Path of a task → class of its route, where that answers compatible APIs too."""
-        has_tei, has_rerank = settings.has_wire("tei"), settings.has_wire("rerank")
-        if has_tei or has_rerank:
-            shapes = {"has_tei": has_tei, "has_rerank": has_rerank}
-            self._own_routes["/rerank"] = type("Route", (ByShapeRoute,), shapes)
+        shapes = {"has_tei": settings.has_wire("tei"), "has_rerank": settings.has_wire("rerank")}
+        self._rerank_route: type[TaskRoute] = (
+            type("Route", (ByShapeRoute,), shapes) if any(shapes.values()) else TaskRoute
+        )
 
     def routes_of(self, tasks: Sequence[ServedTask[Any]]) -> list[BaseRoute]:
         """Return the routes of this service's own endpoints."""
         return [
             route
             for task in tasks
-            for route in task_routes([task], self._own_routes.get(task.path, TaskRoute))
+            for route in task_routes([task], self._rerank_route if task.path == "/rerank" else TaskRoute)
         ]
 
     def error_writer(self, path: str) -> ErrorWriter:

@@ -27,14 +27,13 @@ from service.http.compat.base import (
     health,
 )
 from service.http.compat.huggingface_requests import (
-    Comparison,
     InferenceRequest,
     OneText,
     Parameters,
     Plain,
     Question,
 )
-from service.http.compat.requests import refused, validate
+from service.http.compat.requests import Compared, refused, validate
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
@@ -211,7 +210,7 @@ async def _embed(call: Call, inputs: object, options: Parameters) -> tuple[int, 
         raise refused("encoding_format", "must be float; /v1/embeddings has base64")
     model = call.model
     if isinstance(inputs, dict):
-        compared = validate(Comparison, {"inputs": inputs}).inputs
+        compared = validate(Compared, inputs, "inputs")
         source = Texts.of("inputs.source_sentence", compared.source_sentence)
         sentences = Texts.of("inputs.sentences", compared.sentences)
         call.check_count(source, sentences)

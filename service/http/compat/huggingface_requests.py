@@ -7,7 +7,6 @@ from pydantic import ConfigDict, Field
 from bert.errors import displayed
 from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation
 from service.http.compat.requests import (
-    Compared,
     CompatibleRequest,
     Flag,
     Strings,
@@ -104,9 +103,3 @@ class Plain(CompatibleRequest):
     """Texts."""
 
     inputs: Strings
-
-
-class Comparison(CompatibleRequest):
-    """A sentence and others."""
-
-    inputs: Compared
