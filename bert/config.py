@@ -9,9 +9,9 @@ from bert.bodies.bert import BertBody
 from bert.bodies.body import Body
 from bert.bodies.family import Family
 from bert.bodies.sizes import ACTIVATIONS, Sizes, check_activation, plain_activation, require_rate
-from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+from bert.errors import ConfigError, UnsupportedModelError
 from bert.families import family_of
-from bert.files import read_json
+from bert.files import read_object
 
 # Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
 _FOREIGN_KEYS = {
@@ -29,13 +29,7 @@ _FOREIGN_VALUES = {
 def read_values(path: Path) -> dict[str, Any]:
     """Return the content of a `config.json`, given itself or its folder. Raises CheckpointError."""
     file = path / "config.json" if path.is_dir() else path
-    try:
-        values = read_json(file)
-    except FileNotFoundError:
-        raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
-    return values
+    return read_object(file, "a checkpoint folder holds config.json")
 
 
 def refuse_other_graphs(values: Mapping[str, Any], family: Family) -> None:

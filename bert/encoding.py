@@ -112,14 +112,13 @@ class Encoding:
         offsets: Ints,
         word_ids: Ints,
         sequence_ids: Ints,
-        truncated: bool = False,
     ) -> None:
         """Hold what is there; nothing is copied."""
         self.ids = ids
         """(T,)"""
         self.segment_ids = segment_ids
         """(T,): 0 up to the second text, what its tokenizer says (`PairForm`) from there on; or letter shapes."""
-        self.truncated = truncated
+        self.truncated = False
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
         self._word_ids: Ints | None = word_ids

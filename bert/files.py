@@ -74,11 +74,16 @@ def read_json(file: Path) -> Any:
         raise CheckpointError(f"{file} is not JSON: {error}") from None
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, {} where there is none. Raises CheckpointError for anything but an object."""
+def read_object(file: Path, needed: str = "") -> dict[str, Any]:
+    """Return the object in a JSON file, {} where there is no file.
+
+    Raises CheckpointError for anything but an object, and where there is no file that is `needed`, with this reason.
+    """
     try:
         content = read_json(file)
     except FileNotFoundError:
+        if needed:
+            raise CheckpointError(f"{file} is missing: {needed}") from None
         return {}
     if not isinstance(content, dict):
         raise CheckpointError(f"{file} holds {type(content).__name__}, not an object")

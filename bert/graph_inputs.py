@@ -58,7 +58,7 @@ def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWH
 
 
 def row_inputs(
-    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[Positions], pad_id: int = 0
+    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[Positions]
 ) -> dict[str, Ints]:
     """Return the graph's inputs for layout "rows".
 
@@ -82,7 +82,7 @@ def row_inputs(
     counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
     positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
     return {
-        "input_ids": spread(np.concatenate([e.ids for e in encodings]), pad_id),
+        "input_ids": spread(np.concatenate([e.ids for e in encodings]), 0),
         "segment_ids": spread(np.concatenate([e.segment_ids for e in encodings]), 0),
         "position_ids": spread(inside, 0),
         "text_ids": spread(np.repeat(np.arange(len(encodings)), lengths), -1),

@@ -17,6 +17,7 @@ from bert.bodies.sizes import (
     plain_activation,
     require_flag,
     require_rate,
+    require_whole,
 )
 from bert.errors import ConfigError, UnsupportedModelError
 
@@ -115,10 +116,7 @@ class ModernBody(Body):
         layers = sizes.num_hidden_layers
         if len(self.sliding) != layers:
             raise ConfigError(f"layer_types has {len(self.sliding)} entries and the model {layers} layers")
-        if not is_whole(self.local_attention) or self.local_attention < 0:
-            raise ConfigError(
-                f"local_attention ({self.local_attention!r}) must be a whole number of at least 0"
-            )
+        require_whole("local_attention", self.local_attention, 0)
         if sizes.head_size % 2:
             raise ConfigError(f"attention heads of odd size ({sizes.head_size}) cannot be rotated")
         for name in _BIASES:
@@ -204,8 +202,7 @@ def _sliding(values: Mapping[str, Any]) -> tuple[bool, ...]:
         return tuple(name == _SLIDING for name in names)
     layers, step = values.get("num_hidden_layers"), values.get("global_attn_every_n_layers")
     step = 3 if step is None else step
-    if not is_whole(step) or step < 1:
-        raise ConfigError(f"global_attn_every_n_layers ({step!r}) must be a whole number of at least 1")
+    require_whole("global_attn_every_n_layers", step, 1)
     # A number of layers that is none is refused with the rest of the config.
     return _every(step, layers) if is_whole(layers) and layers <= MAX_LAYERS else ()
 

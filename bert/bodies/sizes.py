@@ -33,16 +33,11 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def require_whole(name: str, value: object) -> None:
-    """Raise ConfigError unless a value is a whole number."""
-    if not is_whole(value):
-        raise ConfigError(f"{name} ({value!r}) must be a whole number")
-
-
-def require_positive(name: str, value: object) -> None:
-    """Raise ConfigError unless a value is a whole number of at least 1."""
-    if not is_whole(value) or value < 1:
-        raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 1")
+def require_whole(name: str, value: object, least: int | None = None) -> None:
+    """Raise ConfigError unless a value is a whole number, of at least `least` where that is given."""
+    if not is_whole(value) or (least is not None and value < least):
+        rule = "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{name} ({value!r}) must be a whole number{rule}")
 
 
 def require_flag(name: str, value: object) -> None:
@@ -99,9 +94,9 @@ class Sizes:
     def check(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-            require_positive(name, getattr(self, name))
+            require_whole(name, getattr(self, name), 1)
         for name in ("intermediate_size", "max_position_embeddings", "type_vocab_size", "inner_group_num"):
-            require_positive(name, getattr(self, name))
+            require_whole(name, getattr(self, name), 1)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"num_attention_heads ({self.num_attention_heads}) must divide hidden_size ({self.hidden_size})"
@@ -117,8 +112,7 @@ class Sizes:
                 f"pad_token_id ({self.pad_token_id!r}) must be at least 0 and below vocab_size ({self.vocab_size})"
             )
         for name in ("embedding_size", "num_hidden_groups"):
-            if not is_whole(value := getattr(self, name)) or value < 0:
-                raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 0")
+            require_whole(name, getattr(self, name), 0)
         layers = max(self.num_hidden_layers, self.num_hidden_groups) * self.inner_group_num
         if layers > MAX_LAYERS:
             raise ConfigError(

@@ -43,8 +43,10 @@ def read_squad(path: str | Path) -> list[QaExample]:
     MAX_DROPPED_SHARE of its questions would be dropped.
     """
     text, problems = read_text(path), Problems(path)
-    questions = _questions(_parse(path, text), problems)
-    return squad_examples(questions, problems, partial(_line_of_id, text))
+    content = parse_json(text, path)
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        raise DataError(path, None, 'is not SQuAD json: it must be an object with a list "data" of articles')
+    return squad_examples(_questions(content["data"], problems), problems, partial(_line_of_id, text))
 
 
 def squad_examples(
@@ -81,14 +83,6 @@ def _warn(path: str | Path, count: _Count) -> None:
         first, reason = count.dropped[0]
         number = len(count.dropped)
         logger.warning("%s: %d questions were dropped, the first is %s: %s", path, number, first, reason)
-
-
-def _parse(path: str | Path, text: str) -> list[Any]:
-    content = parse_json(text, path)
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise DataError(path, None, 'is not SQuAD json: it must be an object with a list "data" of articles')
-    articles: list[Any] = content["data"]
-    return articles
 
 
 def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:

@@ -4,7 +4,7 @@ import csv
 import io
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +49,9 @@ def read_rows(path: str | Path, needed: tuple[str, ...], problems: Problems) -> 
     """
     suffix = ending(path)
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(path, needed, problems)
+        return _objects(json_lines(path, problems), needed, problems)
     if suffix == ".json":
-        return _json_list(path, needed, problems)
+        return _objects(_json_list(path), needed, problems)
     if suffix in DIALECTS:
         return _separated(path, needed, problems)
     named = f"is a {suffix} file" if suffix else "has no ending that names its format"
@@ -174,23 +174,22 @@ def refuse_missing(path: str | Path, needed: tuple[str, ...], names: list[str], 
         raise DataError(path, line, f"has two columns {twice[0]!r}")
 
 
-def _json_lines(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    for line, row in json_lines(path, problems):
-        yield from _checked_object(line, row, needed, problems)
-
-
-def _json_list(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+def _json_list(path: str | Path) -> Iterator[tuple[str, object]]:
     rows = parse_json(read_text(path), path)
     if not isinstance(rows, list):
         raise DataError(path, None, "must be a json list of objects, or one object a line (.jsonl)")
     for number, row in enumerate(rows, 1):
-        yield from _checked_object(f"row {number}", row, needed, problems)
+        yield f"row {number}", row
 
 
-def _checked_object(place: Place, row: object, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    if not isinstance(row, dict):
-        problems.add(place, f"is {str(row)[:60]!r} instead of an object")
-    elif missing := [name for name in needed if name not in row]:
-        problems.add(place, f"has no field {', '.join(map(repr, missing))}")
-    else:
-        yield place, row
+def _objects(
+    rows: Iterable[tuple[Place, object]], needed: tuple[str, ...], problems: Problems
+) -> Iterator[Row]:
+    """Yield the rows that are objects with the `needed` fields; others are problems."""
+    for place, row in rows:
+        if not isinstance(row, dict):
+            problems.add(place, f"is {str(row)[:60]!r} instead of an object")
+        elif missing := [name for name in needed if name not in row]:
+            problems.add(place, f"has no field {', '.join(map(repr, missing))}")
+        else:
+            yield place, row

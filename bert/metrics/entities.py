@@ -16,13 +16,9 @@ class TypeScores:
 
 
 @dataclass(frozen=True, slots=True)
-class EntityScores:
+class EntityScores(TypeScores):
     """Precision, recall and F1 over all entities together (micro), and for each type alone."""
 
-    precision: float
-    recall: float
-    f1: float
-    support: int
     types: dict[str, TypeScores]
 
 

@@ -164,12 +164,9 @@ class DebertaModel(BertModel):
     def __init__(self, config: BertConfig, *, pooler: bool = True) -> None:
         """Make the model with fresh weights."""
         super().__init__(config, pooler=pooler)
-        if not config.family.has_key_bias:
-            freeze_key_biases(self)
-
-
-def freeze_key_biases(model: nn.Module) -> None:
-    """Make the biases of keys, and of distances as keys, zeros that stay so: version 1 has none."""
-    for name, parameter in model.named_parameters():
-        if name.endswith((".self.key.bias", ".self.pos_key_proj.bias")):
-            nn.init.zeros_(parameter.requires_grad_(False))
+        if (
+            not config.family.has_key_bias
+        ):  # as in version 1: those of keys, and of distances as keys, stay zero
+            for name, parameter in self.named_parameters():
+                if name.endswith((".self.key.bias", ".self.pos_key_proj.bias")):
+                    nn.init.zeros_(parameter.requires_grad_(False))

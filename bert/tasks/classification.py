@@ -37,13 +37,6 @@ class Scoring:
     activation: Activation | None = None
     """Activation that replaces the model's own; None keeps that."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that breaks a rule."""
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k ({self.top_k}) must be at least 1")
-        if self.temperature is not None and not self.temperature > 0:
-            raise ValueError(f"temperature ({self.temperature}) must be above 0")
-
     def most_scores(self, spec: TaskSpec) -> int:
         """Return the largest number of scores that a result can have: of probabilities that add up to 1 few are high."""
         labels = len(spec.labels)

@@ -120,13 +120,11 @@ def decode(
 
     A mask's candidates are made when it is asked for: a large request has more of them than should be in memory at
     once. Rows of the embedding without a piece, which some checkpoints have for their matrices' sake, are left out.
-    Raises ValueError if `best` lacks a row for each mask, or `top_k` is below 1.
+    Raises ValueError if `best` lacks a row for each mask.
     """
     positions = mask_positions(encoding)
     if best.shape[:2] != (len(positions), 2):
         raise ValueError(f"best pieces have shape {best.shape}; ({len(positions)}, 2, K) is needed")
-    if top_k < 1:
-        raise ValueError(f"top_k ({top_k}) must be at least 1")
     offsets = encoding.offsets[positions].tolist()
     return (
         _filled(text, start, end, tokenizer, rows, top_k)

@@ -21,10 +21,8 @@ class ScoredChoice:
 def decode(scores: Sequence[Floats], top_k: int | None = None) -> list[ScoredChoice]:
     """Turn the scores (1, 1) of C choices of one prompt into probabilities, best first; equal ones keep their order.
 
-    Returns at most `top_k` (None: all). Raises ValueError if `top_k` is below 1.
+    Returns at most `top_k` (None: all).
     """
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k ({top_k}) must be at least 1")
     shares = softmax(np.concatenate(scores).reshape(-1))
     order = np.argsort(-shares, kind="stable")[:top_k]
     return [

@@ -47,10 +47,8 @@ def rank(
 ) -> list[Ranked]:
     """Rank candidates (N, H) by cosine or dot product with the query (H,), best first; equal ones keep their order.
 
-    Returns at most `top_k` (None: all). Raises ValueError if `top_k` is below 1.
+    Returns at most `top_k` (None: all).
     """
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k ({top_k}) must be at least 1")
     dot = similarity == "dot"
     scores = candidates @ query if dot else _clipped(normalize(candidates) @ normalize(query))
     order = np.argsort(-scores, kind="stable")[:top_k]

@@ -84,11 +84,9 @@ def decode(
     `spec.n_best` spans, so that they do not depend on `top_k`, of which more than `n_best` gives no more. Of equal
     scores the span that begins, then the one that ends, first wins. The text has no answer where the probability of
     none is over `no_answer_threshold`; None takes the spec's rule. `mark_ends` are those of the context, for callers
-    with several questions about it. Raises ValueError for limits below 1 and for logits that do not fit.
+    with several questions about it. Raises ValueError for logits that do not fit.
     """
     longest = spec.max_answer_tokens if max_answer_tokens is None else max_answer_tokens
-    if top_k < 1 or longest < 1:
-        raise ValueError(f"top_k ({top_k}) and max_answer_tokens ({longest}) must be at least 1")
     _check(windows, logits)
     null = min(float(scores[0, 0]) + float(scores[0, 1]) for scores in logits)
     spans = _n_best(mark_ends or MarkEnds(context), windows, logits, spec.n_best, longest)

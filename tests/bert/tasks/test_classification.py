@@ -83,11 +83,6 @@ def test_logits_that_do_not_fit_the_labels_are_refused(shape: tuple[int, ...]) -
         classification.decode(np.zeros(shape, np.float32), TOPICS)
 
 
-def test_top_k_below_1_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
-        classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, Scoring(top_k=0))
-
-
 def test_predictions_are_what_the_metrics_read() -> None:
     logits = logits_of([2.0, -1.0, 3.0], [0.0, 0.0, -9.0])
     np.testing.assert_array_equal(classification.predict(logits, TOPICS), [2, 0])

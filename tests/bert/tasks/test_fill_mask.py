@@ -172,8 +172,6 @@ def test_what_does_not_fit_is_refused(tokenizer: Tokenizer) -> None:
     encoding = encode(tokenizer, pieces, 8)
     with pytest.raises(ValueError, match=r"\(1, 2, K\) is needed"):
         decode(MASK, encoding, np.zeros((2, 2, 3), np.float32), tokenizer)
-    with pytest.raises(ValueError, match="top_k"):
-        decode(MASK, encoding, np.zeros((1, 2, 3), np.float32), tokenizer, top_k=0)
 
 
 def test_pieces_are_hidden_behind_masks(tokenizer: Tokenizer) -> None:

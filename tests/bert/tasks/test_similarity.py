@@ -43,11 +43,6 @@ def test_cosine_of_pairs_is_the_diagonal() -> None:
     np.testing.assert_allclose(similarity.cosine(first, second), expected, rtol=1e-5)
 
 
-def test_top_k_below_1_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"top_k \(0\)"):
-        similarity.rank(np.ones(2), np.ones((1, 2)), top_k=0)
-
-
 def test_dot_products_rank_by_length_too() -> None:
     query, candidates = np.array([2.0, 0.0]), np.array([[0.5, 0.0], [1.0, 9.0], [-3.0, 0.0]])
     assert [(r.index, r.score) for r in similarity.rank(query, candidates, similarity="dot")] == [

@@ -3,7 +3,6 @@
 import math
 import unicodedata
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -270,13 +269,6 @@ def test_more_alternatives_than_n_best_do_not_come() -> None:
     answer = spans.decode(context, windows, random_logits(windows, 0), replace(V1, n_best=3), top_k=10)
     assert len(answer.alternatives) == 2
     assert answer.score + sum(span.score for span in answer.alternatives) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("limits", [{"top_k": 0}, {"max_answer_tokens": 0}])
-def test_limits_below_1_are_refused(limits: dict[str, Any]) -> None:
-    windows = windows_of("went")
-    with pytest.raises(ValueError, match="must be at least 1"):
-        spans.decode("went", windows, random_logits(windows, 0), V1, **limits)
 
 
 def test_logits_that_do_not_fit_the_windows_are_refused() -> None:
