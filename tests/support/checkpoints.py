@@ -113,3 +113,11 @@ def random_text(spec: TaskSpec, tokens: int, seed: int = 0) -> EncodedText:
         words[1] = MASK_WORD
     zeros = np.zeros(tokens, np.int32)
     return make_text(Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), words, zeros), spec.task)
+
+
+def dev_file(folder: Path, texts: int = 12) -> Path:
+    """Write labelled texts of the classification of SPECS."""
+    file = folder / "dev.tsv"
+    rows = [f"the soup was cold {n}\t{n % 3}" for n in range(texts)]
+    file.write_text("\n".join(["sentence\tlabel", *rows]), encoding="utf-8")
+    return file

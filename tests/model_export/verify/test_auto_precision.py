@@ -21,13 +21,11 @@ from bert.self_test import SELF_TEST, SelfTest
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
-from model_export.verify.auto_precision import (
-    Times,
-)
+from model_export.verify.auto_precision import Times
 from model_export.verify.precision import EXPORTERS, Fp16, Fp32, GraphSession
 from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
-from tests.support.checkpoints import SPECS, write_checkpoint
+from tests.support.checkpoints import SPECS, dev_file, write_checkpoint
 
 FAST: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 2.0, "8 x 64": 30.0}}
 SLOW: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 4.0, "8 x 64": 59.0}}
@@ -54,13 +52,6 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Times], None]:
 def run(checkpoint: Path, out: Path, *more: str) -> Manifest:
     assert main(["--checkpoint", str(checkpoint), "--out", str(out), *more]) == 0
     return read_bundle(out).manifest
-
-
-def dev_file(folder: Path) -> Path:
-    file = folder / "dev.tsv"
-    rows = [f"the soup was cold {n}\t{n % 3}" for n in range(12)]
-    file.write_text("\n".join(["sentence\tlabel", *rows]), encoding="utf-8")
-    return file
 
 
 def test_eight_bits_are_taken_where_they_are_near_and_faster(
@@ -270,22 +261,11 @@ class TestWithCuda:
 def test_the_dev_file_of_task_json_decides_where_it_is_large_enough(
     texts: int, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "dev.tsv"
-    rows = [f"the soup was cold {n}\t{n % 3}" for n in range(texts)]
-    file.write_text("\n".join(["sentence\tlabel", *rows]), encoding="utf-8")
-    spec = replace(SPECS["classification"], data={"dev": [{"path": str(file)}]})
+    spec = replace(SPECS["classification"], data={"dev": [{"path": str(dev_file(tmp_path, texts))}]})
     shutil.copytree(checkpoint, tmp_path / "recorded")
     spec.write(tmp_path / "recorded")
-    scored = run(
-        tmp_path / "recorded",
-        tmp_path / "b",
-        "--precision",
-        "int8",
-        "--tolerance-labels",
-        "0",
-        "--tolerance-score-drop",
-        "1",
-    ).dev_score
+    lax = ("--precision", "int8", "--tolerance-labels", "0", "--tolerance-score-drop", "1")
+    scored = run(tmp_path / "recorded", tmp_path / "b", *lax).dev_score
     if texts < 200:
         assert not scored and "has 199 texts, too few to decide" in capsys.readouterr().err
     else:
