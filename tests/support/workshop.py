@@ -2,13 +2,12 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock
 
-from model_export.cli import ExportSettings
+from model_export.cli import ExportSettings, main
 
 ROOT = Path(__file__).parents[2]
 MODELS, BUNDLES = ROOT / "models", ROOT / "bundles"
@@ -18,10 +17,8 @@ ENDPOINTS = {"sentiment": "/classify", "ner": "/ner", "qa": "/qa", "similarity":
 
 
 def export(checkpoint: Path, out: Path, *arguments: str) -> Path:
-    """Run `bert-export`; return the bundle's folder."""
-    command = [sys.executable, "-m", "model_export.cli", "--checkpoint", str(checkpoint), "--out", str(out)]
-    run = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert run.returncode == 0, f"bert-export {checkpoint.name} {arguments}:\n{run.stdout}{run.stderr}"
+    """Export in this process, as `bert-export` does; return the bundle's folder."""
+    assert main(["--checkpoint", str(checkpoint), "--out", str(out), *arguments]) == 0
     return out
 
 
