@@ -70,15 +70,18 @@ def settings_for(tiny_base: Path, tmp_path: Path) -> Callable[..., FinetuneSetti
 
 
 @pytest.fixture(scope="session")
-def family_base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def family_base(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a maker of random bases of a family with the packaged vocabulary; each is written once."""
-    tokenizer, bases = Tokenizer.load(resolve_base(MINILM)), tmp_path_factory.mktemp("bases")
+    tokenizer, made = Tokenizer.load(resolve_base(MINILM)), dict[str, Path]()
 
-    def write(kind: str) -> Path:
-        if not (folder := bases / kind).exists():
-            relative(kind, SPECS["similarity"], vocab_size=tokenizer.vocab_size).save_pretrained(folder)
-            tokenizer.save(folder)
-        return folder
+    def write(kind: str, **changes: Any) -> Path:
+        key = json.dumps([kind, changes])
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("base") / kind
+            shape = {"vocab_size": tokenizer.vocab_size, **changes}
+            relative(kind, SPECS["similarity"], **shape).save_pretrained(made[key])
+            tokenizer.save(made[key])
+        return made[key]
 
     return write
 

@@ -24,7 +24,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
-from tests.support.finetuning import FILES, files, short_run
+from tests.support.finetuning import FILES, files
 from training.commands.finetune import main
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
@@ -151,14 +151,6 @@ def test_accumulated_parts_train_as_the_whole_batch_does(settings_for: Make, tmp
         torch.testing.assert_close(weight, parts[name], atol=2e-5, rtol=0)
 
 
-@pytest.fixture(scope="module")
-def finished(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneSettings:
-    """Return the settings of a run that is over."""
-    settings = short_run("classification", tiny_base, tmp_path_factory.mktemp("finished"))
-    finetune(settings)
-    return settings
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -174,9 +166,9 @@ def finished(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Finet
     ids=lambda changes: next(iter(changes)),
 )
 def test_a_run_with_other_settings_is_not_gone_on_with(
-    finished: FinetuneSettings, changes: dict[str, object]
+    changes: dict[str, object], trained: Callable[..., Path], settings_for: Make
 ) -> None:
-    settings = FinetuneSettings(**{**finished.model_dump(), **changes})
+    settings = settings_for("classification", output_dir=trained("classification").parent, **changes)
     with pytest.raises(TrainingError, match=rf"other settings \({next(iter(changes))}\)"):
         finetune(settings)
 

@@ -10,41 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint
-from bert.tokenizer import Tokenizer
 from model_export.reference import Reference
-from tests.support.checkpoints import SPECS
-from tests.support.families import relative
 from training.finetune import finetune
 from training.finetuning.teacher import Teacher
 from training.settings import FinetuneSettings
 from training.tasks import task_class
 
 Make = Callable[..., FinetuneSettings]
+Maker = Callable[..., Path]
 LONG, SENTENCE = 8192, "Ada lived in London . "
 TAGS = ["B-PER", "O", "O", "B-LOC", "O"]
 
 
-@pytest.fixture
-def write_base(tmp_path: Path) -> Callable[..., Path]:
-    """Return a maker of random bases with the packaged vocabulary."""
-
-    def write(model_type: str, **changes: Any) -> Path:
-        tokenizer, folder = Tokenizer.load(resolve_base(MINILM)), tmp_path / model_type
-        shape = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 4, **changes}
-        relative(model_type, SPECS["similarity"], **shape).save_pretrained(folder)
-        tokenizer.save(folder)
-        return folder
-
-    return write
-
-
 @pytest.mark.parametrize(("task", "model_type"), [("ner", "modernbert"), ("classification", "deberta-v2")])
 def test_a_teacher_answers_as_its_checkpoint(
-    task: str, model_type: str, write_base: Callable[..., Path], settings_for: Make, tmp_path: Path
+    task: str, model_type: str, family_base: Maker, trained: Maker, settings_for: Make
 ) -> None:
-    best = finetune(settings_for(task, base=write_base(model_type), max_steps=2))
+    best = trained(task, base=family_base(model_type), max_steps=3)
     checkpoint = read_checkpoint(best)
     student = task_class(task)(checkpoint.tokenizer, checkpoint.spec)
     teacher = Teacher(best, student, torch.device("cpu"))
@@ -56,7 +39,7 @@ def test_a_teacher_answers_as_its_checkpoint(
     with torch.no_grad():
         found = teacher.model(ids, torch.zeros_like(ids), torch.ones_like(ids))
     assert np.allclose(found.numpy().reshape(expected.shape), expected, atol=1e-5)
-    finetune(settings_for(task, max_steps=2, teacher={"checkpoint": best}, output_dir=tmp_path / "student"))
+    finetune(settings_for(task, max_steps=2, teacher={"checkpoint": best}))
 
 
 def write_documents(folder: Path) -> dict[str, Path]:
@@ -73,9 +56,9 @@ def write_documents(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("task", ["ner", "qa"])
 def test_a_long_document_is_learned_in_one_piece(
-    task: str, write_base: Callable[..., Path], settings_for: Make, tmp_path: Path
+    task: str, family_base: Maker, settings_for: Make, tmp_path: Path
 ) -> None:
-    base = write_base("modernbert", max_position_embeddings=LONG, num_hidden_layers=2)
+    base = family_base("modernbert", max_position_embeddings=LONG, num_hidden_layers=2)
     data = [{"path": write_documents(tmp_path)[task]}]
     settings = settings_for(task, base=base, train=data, dev=data, max_tokens=LONG, batch_size=1, max_steps=2)
     seen: list[int] = []
@@ -94,9 +77,9 @@ def test_a_long_document_is_learned_in_one_piece(
 
 
 def test_a_class_that_transformers_lacks_is_told(
-    write_base: Callable[..., Path], settings_for: Make, caplog: pytest.LogCaptureFixture
+    family_base: Maker, settings_for: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        best = finetune(settings_for("multiple_choice", base=write_base("deberta"), max_steps=2))
+        best = finetune(settings_for("multiple_choice", base=family_base("deberta"), max_steps=2))
     assert "transformers has no class of deberta for multiple_choice" in caplog.text
     assert read_checkpoint(best).spec.task == "multiple_choice"

@@ -19,7 +19,6 @@ from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.engine.train_loop import StepData
-from training.finetune import finetune
 from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.model import label_maps
 from training.finetuning.trainer import FinetuneTrainer
@@ -28,6 +27,7 @@ from training.tasks import task_class
 from training.tasks.base import Feature, collate
 
 Make = Callable[..., FinetuneSettings]
+Begin = Callable[..., FinetuneTrainer]
 Numbers = NDArray[np.floating[Any]]
 TEMPERATURE, ALPHA = 3.0, 0.7
 NER = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
@@ -54,21 +54,12 @@ def save_teacher(folder: Path, spec: TaskSpec, seed: int = 7) -> Path:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[FinetuneTrainer]:
-    """Return the list that every run of the test goes into, instead of running."""
-    kept: list[FinetuneTrainer] = []
-    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
-    return kept
-
-
-@pytest.fixture
-def run_of(settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]) -> Callable[..., FinetuneTrainer]:
+def run_of(begin: Begin, tmp_path: Path) -> Begin:
     """Return a maker of runs with a teacher, before their first step."""
 
     def make(spec: TaskSpec, **changes: Any) -> FinetuneTrainer:
         teacher = {"checkpoint": save_teacher(tmp_path / "teacher", spec), "temperature": TEMPERATURE}
-        finetune(settings_for(spec.task, teacher={**teacher, "alpha": ALPHA}, **changes))
-        return runs[-1]
+        return begin(spec.task, teacher={**teacher, "alpha": ALPHA}, **changes)
 
     return make
 
@@ -129,7 +120,7 @@ def of_choice(feature: Feature, logits: list[Numbers]) -> tuple[float, float, in
 def test_the_loss_of_a_step_is_that_by_hand(
     spec: TaskSpec,
     by_hand: Callable[[Feature, list[Numbers]], tuple[float, float, int]],
-    run_of: Callable[..., FinetuneTrainer],
+    run_of: Begin,
 ) -> None:
     run = run_of(spec)
     features = dataset(run).features[:6]
@@ -142,9 +133,7 @@ def test_the_loss_of_a_step_is_that_by_hand(
     assert numbers["loss"] == pytest.approx(ALPHA * softs + (1 - ALPHA) * hards, rel=1e-4)
 
 
-def test_a_teacher_with_its_labels_in_another_order_says_the_same(
-    run_of: Callable[..., FinetuneTrainer], tmp_path: Path
-) -> None:
+def test_a_teacher_with_its_labels_in_another_order_says_the_same(run_of: Begin, tmp_path: Path) -> None:
     spec = TaskSpec("classification", ("positive", "negative"), max_tokens=48)
     run = run_of(spec)
     assert run.task.spec.labels == ("negative", "positive")
@@ -160,16 +149,14 @@ def test_a_teacher_with_its_labels_in_another_order_says_the_same(
     np.testing.assert_allclose(feature.soft, expected, atol=1e-5)
 
 
-def test_several_teachers_say_the_mean_of_their_logits(
-    settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]
-) -> None:
+def test_several_teachers_say_the_mean_of_their_logits(begin: Begin, tmp_path: Path) -> None:
     labels = (("negative", "positive"), ("positive", "negative"))
     folders = [
         save_teacher(tmp_path / str(i), TaskSpec("classification", labels[i], max_tokens=48), seed=i)
         for i in range(2)
     ]
-    for checkpoint in (folders[0], [folders[1]], folders):
-        finetune(settings_for("classification", teacher={"checkpoint": checkpoint}))
+    taught = ({"checkpoint": checkpoint} for checkpoint in (folders[0], [folders[1]], folders))
+    runs = [begin("classification", teacher=teacher) for teacher in taught]
     one, other, both = (np.array([f.soft for f in dataset(run).features]) for run in runs)
     assert np.abs(one - other).max() > 0.1
     np.testing.assert_allclose(both, (one + other) / 2, atol=1e-6)
@@ -180,21 +167,18 @@ def test_no_teacher_in_a_list_is_refused(settings_for: Make) -> None:
         settings_for("classification", teacher={"checkpoint": []})
 
 
-def test_a_teacher_changes_nothing_of_the_students_first_weights(
-    run_of: Callable[..., FinetuneTrainer], settings_for: Make, runs: list[FinetuneTrainer]
-) -> None:
+def test_a_teacher_changes_nothing_of_the_students_first_weights(run_of: Begin, begin: Begin) -> None:
     taught = run_of(TaskSpec("classification", ("negative", "positive"), max_tokens=48))
-    finetune(settings_for("classification"))
     rows = dataset(taught).features[0].encodings
-    np.testing.assert_array_equal(taught.predict(rows)[0], runs[-1].predict(rows)[0])
+    np.testing.assert_array_equal(taught.predict(rows)[0], begin("classification").predict(rows)[0])
 
 
-def test_a_teacher_of_other_labels_is_refused(run_of: Callable[..., FinetuneTrainer]) -> None:
+def test_a_teacher_of_other_labels_is_refused(run_of: Begin) -> None:
     with pytest.raises(ConfigError, match="knows the labels"):
         run_of(TaskSpec("classification", ("bad", "good"), max_tokens=64))
 
 
-def test_a_teacher_of_pairs_is_refused_for_single_texts(run_of: Callable[..., FinetuneTrainer]) -> None:
+def test_a_teacher_of_pairs_is_refused_for_single_texts(run_of: Begin) -> None:
     with pytest.raises(ConfigError, match="has pair True, and the run False"):
         run_of(TaskSpec("classification", ("negative", "positive"), pair=True, max_tokens=64))
 
