@@ -17,7 +17,8 @@ from tests.support.families import farthest
 pytestmark = pytest.mark.slow
 
 MODELS = [
-    "distilbert-base",
+    # Six layers of the graph of which albert-base has twelve as wide.
+    pytest.param("distilbert-base", marks=pytest.mark.soak),
     "electra-small",
     "albert-base",
     "mpnet-base",

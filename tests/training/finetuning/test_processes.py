@@ -66,7 +66,11 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
     return [(line["step"], line["loss"], line["grad_norm"]) for line in read_steps(out / "log.jsonl")]
 
 
-@pytest.mark.parametrize("changes", [{}, {"accumulation_steps": 2}], ids=["whole", "in parts"])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, marks=pytest.mark.soak), {"accumulation_steps": 2}],
+    ids=["whole", "in parts"],
+)
 def test_two_processes_have_the_weights_and_scores_of_one(
     tiny_base: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

@@ -18,7 +18,6 @@ from bert.nn.heads import BertForMaskedLM
 from bert.tokenizer import Tokenizer
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative
-from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
 from training.pretrain import fingerprint, make_objective, pretrain
@@ -26,11 +25,6 @@ from training.pretraining.examples.base import SpecialIds
 from training.pretraining.examples.stream import ORDER
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(30))
 
 
 @pytest.fixture(scope="module")

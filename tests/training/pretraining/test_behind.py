@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 from bert.errors import TrainingError
-from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, checkpoints, losses
 from training.engine.checkpoints import CheckpointStore
 from training.engine.device import StepNumbers
@@ -20,11 +19,6 @@ from training.engine.trainer import Trainer
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import PretrainTrainer
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(60))
 
 
 def run(corpus: Path, out: Path, **changes: Any) -> None:

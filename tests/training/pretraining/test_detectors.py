@@ -18,7 +18,6 @@ from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative
-from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, TINY
 from training.corpus.shards import Corpus
 from training.engine.records import read_lines
@@ -33,11 +32,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "deberta_v3": {**TINY, "position_buckets": 16},
 }
 CLASSES = {"electra": "ElectraForPreTraining", "deberta_v3": "DebertaV2Model"}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(30))
 
 
 def run_settings(corpus: Path, out: Path, recipe: str, **changes: Any) -> PretrainSettings:

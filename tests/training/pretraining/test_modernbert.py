@@ -12,7 +12,6 @@ import transformers
 
 from bert.bodies.modern import ModernBody
 from bert.nn.checkpoint import save_checkpoint
-from tests.support.languages import topics, write_corpus
 from tests.support.objectives import PAD, examples, filled, without_spans
 from tests.support.pretraining_runs import checkpoints, losses, step_of
 from training.pretrain import pretrain
@@ -27,11 +26,6 @@ GROWING: dict[str, Any] = {
     "ramp_from": 2, "ramp_share": 0.5, "keep_checkpoints": 3,
     "phases": [{"max_tokens": 64, "share": 0.5}, {"max_tokens": 160, "share": 0.5}],
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(120))
 
 
 def default_run(corpus: Path, out: Path, **changes: Any) -> PretrainSettings:

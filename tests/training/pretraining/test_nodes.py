@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import TINY, arguments, ended, losses, start
 
 pytestmark = pytest.mark.slow
@@ -23,11 +22,6 @@ STEADY = {
 }
 STEPS = 30
 Losses = list[tuple[int, float, float]]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(40))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import torch
 from bert.config import BertConfig
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForMaskedLM
-from tests.support.languages import topics, write_corpus
 from training.corpus.shards import Corpus
 from training.engine import state
 from training.engine.distributed import Processes
@@ -30,11 +29,6 @@ SIZE: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 OF_FAMILY = {"deberta_v3": {"position_buckets": 16}, "modernbert": {"local_attention": 8}}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(40))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import (
     arguments,
     checkpoints,
@@ -25,11 +24,6 @@ from tests.support.pretraining_runs import (
 
 pytestmark = pytest.mark.slow
 Losses = list[tuple[int, float, float]]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(40))
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +181,7 @@ def assert_ends(run: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(
     corpus: Path, calm: Losses, tmp_path: Path, number: signal.Signals
 ) -> None:

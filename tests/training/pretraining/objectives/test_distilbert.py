@@ -19,7 +19,6 @@ from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
 from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification, BertHead
 from tests.support.bert_reference import assert_same, fill
 from tests.support.every_objective import teacher
-from tests.support.languages import topics, write_corpus
 from tests.support.objectives import batch, config, filled, gradients
 from tests.support.pretraining_runs import SMALL, TINY
 from training.corpus.shards import Corpus
@@ -183,11 +182,6 @@ def test_a_student_may_be_of_any_family_of_its_teacher(model_type: str) -> None:
     losses, _ = gradients(objective.eval(), batch(1, 60, LENGTHS))
     packed_losses, _ = gradients(objective, batch(1, 60, LENGTHS, packed=True))
     assert packed_losses == pytest.approx(losses, abs=1e-5, rel=1e-5)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(30))
 
 
 @pytest.fixture(scope="module")
