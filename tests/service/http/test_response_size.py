@@ -58,6 +58,16 @@ TOO_LARGE_OF_WIRES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "tei": (422, "/tei/meaning/embed", {"inputs": ["a"] * 500}),
     "tei's tokens": (422, "/tei/meaning/tokenize", {"inputs": "a " * 5_000}),
     "tei's labels": (422, "/tei/labels/predict", {"inputs": [["a"]] * 10}),
+    "tei's ranked texts": (
+        422,
+        "/rerank",
+        {"query": "who", "texts": [LONG] * 3, "return_text": True, "truncate": True},
+    ),
+    "ranked documents": (
+        400,
+        "/rerank",
+        {"query": "who", "documents": [LONG] * 3, "return_documents": True, "truncate": True},
+    ),
     "hf's answers": (422, "/hf/reader", {"inputs": question(LONG, 5)}),
     "hf's vectors": (422, "/hf/meaning", {"inputs": ["a"] * 500}),
     "hf's masks": (422, "/hf/gaps", {"inputs": "a [MASK]" + " " * 10_000, "parameters": {"top_k": 20}}),
