@@ -173,10 +173,3 @@ def test_windows_give_the_highest_score_or_the_mean_by_tokens(spec: TaskSpec) ->
             merged = max(scores) if merge == "max" else np.average(scores, weights=[3, 3, 1])
             assert dict(long.scores)[label] == pytest.approx(merged, abs=1e-6)
         assert [score for _, score in long.scores] == sorted((s for _, s in long.scores), reverse=True)
-
-
-@pytest.mark.parametrize("values", [{"top_k": 0}, {"temperature": 0}, {"temperature": -1.0}])
-def test_options_that_break_a_rule_are_refused_by_name(values: dict[str, Any]) -> None:
-    (name,) = values
-    with pytest.raises(ValueError, match=rf"{name} \({values[name]}\)"):
-        Scoring(**values)
