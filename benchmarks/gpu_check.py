@@ -78,7 +78,7 @@ STEPS = (
         "Training beside the Trainer", 165,
         "benchmarks.train.speed --tasks mlm sst2 --model base --batch 256 --no-attention-dropout --compile --rounds 1 "
         "--steps 30",
-        "benchmarks.train.speed --tasks mlm sst2 --model tiny --batch 8 --no-attention-dropout --rounds 1 --steps 6",
+        "benchmarks.train.speed --tasks mlm sst2 --model tiny --batch 8 --no-attention-dropout --rounds 1 --steps 3",
     ),
     Step(
         "Service with lists of 64 texts", 50,
