@@ -1,10 +1,11 @@
-"""A checkpoint once more, in plain numpy and one text at a time: what the graph's answers are compared with.
+"""A checkpoint once more, in plain numpy: what the graph's answers are compared with.
 
 T tokens, H width, P positions, K scores, V vocabulary, E an embedding's width.
 """
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from bert.bodies.body import Body
 from bert.bodies.deberta import DebertaBody
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
-from bert.checkpoint.tensor_names import Weights, head_name
+from bert.checkpoint.tensor_names import head_name
 from bert.config import BertConfig
+from bert.encoding import Encoding
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
@@ -24,6 +26,9 @@ from model_export.numpy_bodies.body import Ints, NumpyBody, Observe
 from model_export.numpy_bodies.deberta import NumpyDeberta
 from model_export.numpy_bodies.modern import NumpyModern
 from model_export.numpy_bodies.mpnet import NumpyMpnet
+
+BATCH_TOKENS = 2048
+"""Tokens that are worked out at once: more are no faster, and take memory."""
 
 BODIES: dict[type[Body], type[NumpyBody]] = {
     BertBody: NumpyBert,
@@ -40,7 +45,7 @@ class Reference:
         self,
         config: BertConfig,
         spec: TaskSpec,
-        weights: Weights,
+        weights: Mapping[str, Floats],
         *,
         observe: Observe = lambda name, x: None,
     ) -> None:
@@ -51,7 +56,32 @@ class Reference:
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
-        body, hidden = self._body, self.hidden(ids, segment_ids)
+        return self._head(self.hidden(ids, segment_ids), positions)
+
+    def outputs_of(self, encodings: Sequence[Encoding], positions: Sequence[Ints]) -> list[Floats]:
+        """Return the outputs of each text at its positions, worked out for many texts at once."""
+        found = list[Floats]()
+        for batch in _batches(encodings):
+            (hidden,) = deque(self.layers(batch), maxlen=1)
+            texts = np.split(hidden, np.cumsum(list(map(len, batch)))[:-1])
+            found += [self._head(text, positions[n]) for n, text in enumerate(texts, len(found))]
+        return found
+
+    def layers(self, encodings: Sequence[Encoding]) -> Iterator[Floats]:
+        """Yield each layer's output for texts one after the other, (T, H)."""
+        ids, segments = (
+            np.concatenate([getattr(e, part) for e in encodings]) for part in ("ids", "segment_ids")
+        )
+        return self._body.layers(ids, segments, list(map(len, encodings)))
+
+    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""
+        (last,) = deque(self._body.layers(ids, segment_ids, [len(ids)]), maxlen=1)
+        return last
+
+    def _head(self, hidden: Floats, positions: Ints) -> Floats:
+        """Return the outputs of a text's last vectors (T, H)."""
+        body = self._body
         if self._task.embeds:
             return self._embedding(hidden)[None]
         x: Floats = hidden[positions]
@@ -59,10 +89,6 @@ class Reference:
             return body.pieces(x)
         x = body.pooled(hidden, x) if self._task.head is Head.POOLED else body.scored(x)
         return body.linear(x, self._head_name)
-
-    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
-        """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""
-        return self._body.hidden(ids, segment_ids)
 
     def _embedding(self, hidden: Floats) -> Floats:
         """Return the embedding (E,) of a text's last vectors (T, H)."""
@@ -72,6 +98,16 @@ class Reference:
             x = weight @ x + bias
             x = np.tanh(x) if layer.activation == "tanh" else x
         return x / np.float32(max(float(np.linalg.norm(x)), 1e-12)) if self._spec.normalize else x
+
+
+def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
+    batch = list[Encoding]()
+    for encoding in encodings:
+        if batch and sum(map(len, batch)) + len(encoding) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(encoding)
+    yield batch
 
 
 _POOLINGS: dict[str, Callable[[Floats], Floats]] = {

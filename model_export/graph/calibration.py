@@ -1,7 +1,7 @@
 """Inputs of the checkpoint's linear layers on real texts, to which the 8-bit export fits its scales."""
 
-from collections.abc import Iterable
-from typing import cast
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,37 +19,66 @@ MAX_SHARING = 4
 
 
 class Calibration:
-    """Inputs of every linear layer by its name in the checkpoint. M tokens, K features."""
+    """Inputs of every linear layer by its name in the checkpoint. M tokens, K features.
 
-    def __init__(self, layers_per_weight: int = 1) -> None:
-        """Start with nothing seen. Each name is observed in so many layers of a text."""
-        self._max_tokens = MAX_TOKENS * min(layers_per_weight, MAX_SHARING)
-        self._kept: dict[str, list[Floats]] = {}
-        self._tokens: dict[str, int] = {}
-
-    def observe(self, name: str, x: Floats) -> None:
-        """Take in what one layer read of one text, (T, K)."""
-        room = self._max_tokens - self._tokens.get(name, 0)
-        self._kept.setdefault(name, []).append(x[:room].astype(np.float32))
-        self._tokens[name] = self._max_tokens - room + min(room, len(x))
-
-    def inputs(self, name: str) -> Floats:
-        """Return a bounded number of the vectors that a layer read, (M, K)."""
-        return np.concatenate(self._kept[name])
-
-
-def calibrate(
-    config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Iterable[Encoding]
-) -> Calibration:
-    """Run texts through the reference and watch its linear layers.
+    The layers are worked out one by one, when the graph's writer comes to them: the inputs of one layer at a time are in
+    memory, unless layers share their weights.
 
     That is done in float64: in float32 the last bits depend on the processor and on its number of threads, and with them
     how some weights round, so that one checkpoint would give another graph on each machine.
     """
-    # numpy widens what they are combined with. Rows of the words' table are widened when they are read.
-    wide = {name: w if name == EMBEDDING else w.astype(np.float64) for name, w in weights.items()}
-    calibration = Calibration(len(config.layer_order) // len(set(config.layer_order)))
-    reference = Reference(config, spec, cast(Weights, wide), observe=calibration.observe)
+
+    def __init__(
+        self, config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Sequence[Encoding]
+    ) -> None:
+        """Work out nothing yet."""
+        layers = len(config.layer_order) // len(set(config.layer_order))
+        texts = _first(encodings, MAX_TOKENS * min(layers, MAX_SHARING) // layers)
+        self._kept: dict[str, list[Floats]] = {}
+        self._last: tuple[Floats, Floats] | None = None
+        self._layers = Reference(config, spec, _Wide(weights), observe=self._observe).layers(texts)
+        self._shares_layers = config.shares_layers
+
+    def inputs(self, name: str) -> Floats:
+        """Return the vectors that a layer read, (M, K). Ask for layers in their order."""
+        while name not in self._kept:
+            if self._shares_layers:
+                deque(self._layers, maxlen=0)
+                continue
+            self._kept.clear()
+            next(self._layers)
+        return self._kept[name][0] if len(self._kept[name]) == 1 else np.concatenate(self._kept[name])
+
+    def _observe(self, name: str, x: Floats) -> None:
+        """Take in what one layer read, (T, K)."""
+        if self._last is None or self._last[0] is not x:  # queries, keys and values read the same
+            self._last = x, x.astype(np.float32)
+        self._kept.setdefault(name, []).append(self._last[1])
+
+
+class _Wide(Mapping[str, Floats]):
+    """Weights in float64, widened when they are read. Of the words' table, which is not, rows are."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def __getitem__(self, name: str) -> Floats:
+        weight = self._weights[name]
+        return weight if name == EMBEDDING else weight.astype(np.float64)  # type: ignore[return-value]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+
+def _first(encodings: Sequence[Encoding], tokens: int) -> list[Encoding]:
+    """Return the first texts, of so many tokens or a little more."""
+    found, total = list[Encoding](), 0
     for encoding in encodings:
-        reference.hidden(encoding.ids, encoding.segment_ids)
-    return calibration
+        if total >= tokens:
+            break
+        found.append(encoding)
+        total += len(encoding)
+    return found

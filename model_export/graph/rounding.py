@@ -14,35 +14,47 @@ LEVELS = 127
 PAIR_LEVELS = 128
 """Largest sum of the weights of inputs 2n and 2n + 1, positive and negative ones apart: 255 * 128 = 32,640 fits."""
 DAMPING = 0.01  # share of the mean diagonal; the paper's own
-BLOCK = 64  # rows updated at once: bounds the work without changing the result
+BLOCK, FEW = 128, 16  # rows updated at once, and rounded before the block's others are: bounds the work alone
 TRIANGLE = 128  # size of a triangle that is inverted as it is
 
 
 def round_weight(
-    weight: Floats, inputs: Floats, levels: int = LEVELS, pair_levels: int = PAIR_LEVELS
+    weight: Floats, root: NDArray[np.float64], levels: int = LEVELS, pair_levels: int = PAIR_LEVELS
 ) -> tuple[NDArray[np.int8], Floats]:
     """Return q (in, out) and a scale for each output (out,), with inputs @ (q * scale) near inputs @ weight.
 
-    `weight` is (in, out), `inputs` (M, in), `levels` the largest weight and `pair_levels` the largest sum of a pair. Each
-    input's weights are rounded in turn, and what that changed in the outputs is made up for by the weights not yet
-    rounded, as far as the inputs go together.
+    `weight` is (in, out), `root` the `inverse_root` of the inputs, `levels` the largest weight and `pair_levels` the largest
+    sum of a pair. Each input's weights are rounded in turn, and what that changed in the outputs is made up for by the
+    weights not yet rounded, as far as the inputs go together.
     """
     scale = _scale(weight, levels, pair_levels)
-    upper = _inverse_root(inputs)  # (in, in)
     left = weight.astype(np.float64)
     quantised = np.zeros(weight.shape, np.int8)
     for start in range(0, len(weight), BLOCK):
         stop = min(start + BLOCK, len(weight))
         errors = np.zeros((stop - start, weight.shape[1]))
-        for row in range(start, stop):
-            left[row] -= upper[start:row, row] @ errors[: row - start]
-            used = quantised[row - 1].astype(np.int32) if row % 2 else np.zeros(weight.shape[1], np.int32)
-            lowest = np.maximum(-levels, -pair_levels - np.minimum(used, 0))
-            highest = np.minimum(levels, pair_levels - np.maximum(used, 0))
-            quantised[row] = np.clip(np.rint(left[row] / scale), lowest, highest)
-            errors[row - start] = (left[row] - quantised[row] * scale) / upper[row, row]
-        left[stop:] -= upper[start:stop, stop:].T @ errors
+        for first in range(start, stop, FEW):
+            last = min(first + FEW, stop)
+            for row in range(first, last):
+                left[row] -= root[first:row, row] @ errors[first - start : row - start]
+                quantised[row] = _nearest(left[row] / scale, quantised[row - 1] if row % 2 else None, levels, pair_levels)
+                errors[row - start] = (left[row] - quantised[row] * scale) / root[row, row]
+            left[last:stop] -= root[first:last, last:stop].T @ errors[first - start : last - start]
+        left[stop:] -= root[start:stop, stop:].T @ errors
     return quantised, scale
+
+
+def _nearest(
+    exact: NDArray[np.float64], partner: NDArray[np.int8] | None, levels: int, pair_levels: int
+) -> NDArray[np.float64]:
+    """Return the levels nearest to one input's weights (out,) that fit beside those of the pair's first input."""
+    nearest = np.rint(exact)
+    if partner is None:
+        return nearest.clip(-levels, levels, out=nearest)
+    used = partner.astype(np.int32)
+    lowest = np.maximum(-levels, -pair_levels - np.minimum(used, 0))
+    highest = np.minimum(levels, pair_levels - np.maximum(used, 0))
+    return nearest.clip(lowest, highest, out=nearest)
 
 
 def _scale(weight: Floats, levels: int, pair_levels: int) -> Floats:
@@ -55,24 +67,26 @@ def _scale(weight: Floats, levels: int, pair_levels: int) -> Floats:
     return scale
 
 
-def _inverse_root(inputs: Floats) -> NDArray[np.float64]:
-    """Return upper U with U^T U the inverse of the damped second moment of the inputs."""
-    x = inputs.astype(np.float64)
+def inverse_root(inputs: Floats) -> NDArray[np.float64]:
+    """Return upper U with U^T U the inverse of the damped second moment of the inputs; (M, in) → (in, in)."""
+    # With the features in reverse the moment is L L^T, and U is the inverse of L in reverse.
+    x = inputs[:, ::-1].astype(np.float64, order="C")
     moment = x.T @ x
     moment[np.diag_indices_from(moment)] += max(DAMPING * float(np.trace(moment)) / len(moment), 1e-12)
-    # Read backwards, the moment is L L^T, and U is the inverse of L read backwards: a third of what np.linalg.inv would do.
-    lower = np.asarray(np.linalg.cholesky(moment[::-1, ::-1]), np.float64)
-    return np.ascontiguousarray(_inverse_triangle(lower)[::-1, ::-1])
+    return np.ascontiguousarray(_inverse_factor(moment)[::-1, ::-1])
 
 
-def _inverse_triangle(lower: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the inverse of a lower triangular matrix, half by half."""
-    size = len(lower)
+def _inverse_factor(moment: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of the lower L with L L^T the moment; half by half, so that products do the work."""
+    size = len(moment)
     if size <= TRIANGLE:
-        return np.asarray(np.linalg.inv(lower), np.float64)
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(moment)), np.float64)
     half = size // 2
-    first, second = _inverse_triangle(lower[:half, :half]), _inverse_triangle(lower[half:, half:])
-    inverse = np.zeros_like(lower)
+    first = _inverse_factor(moment[:half, :half])
+    below = moment[half:, :half] @ first.T  # L's own
+    second = _inverse_factor(moment[half:, half:] - below @ below.T)
+    inverse = np.zeros_like(moment)
     inverse[:half, :half], inverse[half:, half:] = first, second
-    inverse[half:, :half] = -second @ (lower[half:, :half] @ first)
+    np.matmul(second, below @ first, out=inverse[half:, :half])
+    inverse[half:, :half] *= -1
     return inverse

@@ -1,20 +1,31 @@
 """BERT in plain numpy. T tokens, H width, A heads, P positions, V vocabulary, E width of the embeddings."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, WIDENING
-from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
+from model_export.numpy_bodies.body import (
+    ACTIVATIONS,
+    Floats,
+    Ints,
+    Lengths,
+    NumpyBody,
+    by_text,
+    places,
+    softmax,
+)
 
 
 class NumpyBert(NumpyBody):
     """BERT's layers; where those of other bodies differ, they take the place of a method."""
 
-    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
-        """Return the last layer; ids and segment ids (T,) → (T, H)."""
-        embedded = x = self._embedded(ids, segment_ids)
+    def layers(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Iterator[Floats]:
+        """Yield each layer's output (T, H)."""
+        embedded = x = self._embedded(ids, segment_ids, lengths)
         for place, layer in enumerate(self.config.layer_order):
             name = f"bert.encoder.layer.{layer}"
-            attended = self._attention(x, f"{name}.attention.self")
+            attended = self._attention(x, f"{name}.attention.self", lengths)
             x = self.norm(
                 x + self.linear(attended, f"{name}.attention.output.dense"),
                 f"{name}.attention.output.LayerNorm",
@@ -22,8 +33,8 @@ class NumpyBert(NumpyBody):
             wide = ACTIVATIONS[self.config.hidden_act](self.linear(x, f"{name}.intermediate.dense"))
             x = self.norm(x + self.linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
             if place == 0:
-                x = self._after_first(embedded, x)
-        return x
+                x = self._after_first(embedded, x, lengths)
+            yield x
 
     def pooled(self, hidden: Floats, x: Floats) -> Floats:
         """Return what a classifier of texts reads, (P, H)."""
@@ -36,30 +47,31 @@ class NumpyBert(NumpyBody):
         transformed = self.norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
         return transformed @ self.weights[EMBEDDING].T + self.weights[f"{MLM_HEAD}.bias"]
 
-    def _embedded(self, ids: Ints, segment_ids: Ints) -> Floats:
+    def _embedded(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Floats:
         """Return what the first layer reads, (T, H)."""
         x: Floats = self.weights[EMBEDDING][ids] + self.weights[SEGMENTS][segment_ids]
         if self.config.body.has_positions:
-            x += self.weights[POSITIONS][: len(ids)]
+            x += self.weights[POSITIONS][places(lengths)]
         if self.config.widens_embeddings:
             x = x @ self.weights[WIDENING].T
         x = self.norm(x, EMBEDDINGS_NORM)
         return self.linear(x, "bert.embeddings_project") if self.config.projects_embeddings else x
 
-    def _attention(self, x: Floats, name: str) -> Floats:
+    def _attention(self, x: Floats, name: str, lengths: Lengths) -> Floats:
         heads = (len(x), self.config.num_attention_heads, self.config.head_size)
-        query, key, value = (
-            self.linear(x, f"{name}.{part}").reshape(heads).swapaxes(0, 1)
-            for part in ("query", "key", "value")
-        )  # (A, T, H / A)
-        attended: Floats = (softmax(self._scores(query, key, name)) @ value).swapaxes(0, 1).reshape(x.shape)
-        return attended
+        parts = (self.linear(x, f"{name}.{part}").reshape(heads) for part in ("query", "key", "value"))
+
+        def attended(*text: Floats) -> Floats:
+            query, key, value = (part.swapaxes(0, 1) for part in text)  # (A, T, H / A)
+            return (softmax(self._scores(query, key, name)) @ value).swapaxes(0, 1)
+
+        return by_text(attended, lengths, *parts).reshape(x.shape)
 
     def _scores(self, query: Floats, key: Floats, name: str) -> Floats:
         """Return the scores (A, T, T) of queries and keys (A, T, D)."""
         scores = query @ key.swapaxes(1, 2)
         return scores * np.float32(float(self.config.head_size**-0.5))
 
-    def _after_first(self, embedded: Floats, x: Floats) -> Floats:
+    def _after_first(self, embedded: Floats, x: Floats, lengths: Lengths) -> Floats:
         """Return what the second layer reads, of the embeddings and the first layer's output (T, H)."""
         return x

@@ -1,30 +1,34 @@
-"""The numpy base of all bodies. T tokens, H width, P positions, V vocabulary."""
+"""The numpy base of all bodies. T tokens of N texts one after the other, H width, P positions, V vocabulary."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
 Observe = Callable[[str, Floats], None]
+Lengths = Sequence[int]
+"""Tokens of each of the texts that lie one after the other."""
+
+BLOCK = 2**16
+"""Numbers that `erf` works on at once, so that they stay in a core's cache."""
 
 
 class NumpyBody(ABC):
     """A checkpoint's layers, and the part of its heads that depends on the body."""
 
-    def __init__(self, config: BertConfig, weights: Weights, observe: Observe) -> None:
+    def __init__(self, config: BertConfig, weights: Mapping[str, Floats], observe: Observe) -> None:
         """`observe` sees the input of every linear layer."""
         self.config, self.weights, self._observe = config, weights, observe
 
     @abstractmethod
-    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
-        """Return the last layer; ids and segment ids (T,) → (T, H)."""
+    def layers(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Iterator[Floats]:
+        """Yield each layer's output (T, H), the last one as the heads read it; ids and segment ids (T,), lengths (N,)."""
 
     @abstractmethod
     def pooled(self, hidden: Floats, x: Floats) -> Floats:
@@ -53,6 +57,17 @@ class NumpyBody(ABC):
         return normed
 
 
+def by_text(function: Callable[..., Floats], lengths: Lengths, *arrays: Floats) -> Floats:
+    """Call a function with each text's part of the arrays (T, ...), and join what it returns."""
+    parts = zip(*(np.split(array, np.cumsum(lengths)[:-1]) for array in arrays), strict=True)
+    return np.concatenate([function(*part) for part in parts])
+
+
+def places(lengths: Lengths) -> Ints:
+    """Return each token's place in its text, (T,)."""
+    return np.concatenate([np.arange(length) for length in lengths])
+
+
 def softmax(scores: Floats) -> Floats:
     """Return the weights of scores (..., T) in sums over T."""
     weights: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -65,11 +80,21 @@ def erf(x: Floats) -> Floats:
 
     Numerical Recipes, third edition, section 6.2.2 (Chebyshev fit of erfc), summed in float64.
     """
-    z = np.abs(x.astype(np.float64))
-    t = 1 / (1 + z / 2)
-    power = np.polynomial.polynomial.polyval(t, _ERFC)
-    tail = t * np.exp(-z * z + power)
-    return np.where(x >= 0, 1 - tail, tail - 1).astype(np.float32)
+    result = np.empty(x.shape, np.float32)
+    read, written = np.ascontiguousarray(x).reshape(-1), result.reshape(-1)
+    for start in range(0, len(read), BLOCK):
+        part = read[start : start + BLOCK].astype(np.float64)
+        z = np.abs(part)
+        t = 1 / (1 + z / 2)
+        power = np.full_like(t, _ERFC[-1])
+        for factor in _ERFC[-2::-1]:
+            power *= t
+            power += factor
+        power -= z * z
+        tail = np.exp(power, out=power)
+        tail *= t
+        written[start : start + BLOCK] = np.copysign(1 - tail, part)
+    return result
 
 
 def _gelu(x: Floats) -> Floats:

@@ -1,18 +1,20 @@
 """DeBERTa in plain numpy. T tokens, H width, A heads, D size of a head, N rows of the table of distances."""
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 
 from bert.bodies.deberta import CONVOLUTION, DISTANCES, DISTANCES_NORM, DebertaBody, distance_rows
-from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.numpy_bodies.bert import NumpyBert
-from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Observe
+from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Lengths, Observe, by_text
 
 
 class NumpyDeberta(NumpyBert):
     """DeBERTa's layers."""
 
-    def __init__(self, config: BertConfig, weights: Weights, observe: Observe) -> None:
+    def __init__(self, config: BertConfig, weights: Mapping[str, Floats], observe: Observe) -> None:
         """`observe` sees the input of every linear layer."""
         super().__init__(config, weights, observe)
         self._distances = dict[tuple[str, str], Floats]()
@@ -48,15 +50,16 @@ class NumpyDeberta(NumpyBert):
                 total += np.take_along_axis(products, rows.T[None], axis=2).swapaxes(1, 2)
         return total
 
-    def _after_first(self, embedded: Floats, x: Floats) -> Floats:
+    def _after_first(self, embedded: Floats, x: Floats, lengths: Lengths) -> Floats:
         body = DebertaBody.of(self.config.body)
         if body.conv_kernel_size < 1:
             return x
-        convolved = convolve(embedded, self.weights, body.conv_groups)
+        convolution = partial(convolve, weights=self.weights, groups=body.conv_groups)
+        convolved = by_text(convolution, lengths, embedded)
         return self.norm(x + ACTIVATIONS[body.conv_act](convolved), f"{CONVOLUTION}.LayerNorm")
 
 
-def convolve(x: Floats, weights: Weights, groups: int) -> Floats:
+def convolve(x: Floats, weights: Mapping[str, Floats], groups: int) -> Floats:
     """Return DeBERTa's convolution of a text's embeddings (T, H), which end in zeros."""
     kernel, bias = (weights[f"{CONVOLUTION}.conv.{kind}"] for kind in ("weight", "bias"))
     width, inner, size = kernel.shape

@@ -1,35 +1,40 @@
 """ModernBERT in plain numpy. T tokens, H width, A heads, D size of a head, P positions, V vocabulary."""
 
 import math
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from bert.bodies.modern import ModernBody
-from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
+from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, Lengths, NumpyBody, by_text, softmax
 
 
 class NumpyModern(NumpyBody):
     """ModernBERT's layers."""
 
-    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
-        """Return the last layer; ids (T,) → (T, H)."""
+    def layers(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Iterator[Floats]:
+        """Yield each layer's output (T, H), the last one after the encoder's norm."""
         body, act = ModernBody.of(self.config.body), ACTIVATIONS[self.config.hidden_act]
         x = self.norm(self.weights[EMBEDDING][ids], EMBEDDINGS_NORM)
         for layer in range(self.config.num_hidden_layers):
             name = f"bert.encoder.layer.{layer}"
             read = self.norm(x, f"{name}.attention.LayerNorm") if layer else x
-            attended = _attention(
-                self.linear(read, f"{name}.attention.self.query_key_value"),
-                self.config.num_attention_heads,
-                body.theta(layer),
-                body.window if body.sliding[layer] else len(x),
+            attention = partial(
+                _attention,
+                heads=self.config.num_attention_heads,
+                theta=body.theta(layer),
+                window=body.window if body.sliding[layer] else len(x),
             )
+            joined = self.linear(read, f"{name}.attention.self.query_key_value")
+            attended = by_text(attention, lengths, joined)
             x = x + self.linear(attended, f"{name}.attention.output.dense")
             read = self.norm(x, f"{name}.intermediate.LayerNorm")
             inner, gate = np.split(self.linear(read, f"{name}.intermediate.dense"), 2, axis=-1)
             x = x + self.linear(act(inner) * gate, f"{name}.output.dense")
-        return self.norm(x, "bert.encoder.LayerNorm")
+            is_last = layer == self.config.num_hidden_layers - 1
+            yield self.norm(x, "bert.encoder.LayerNorm") if is_last else x
 
     def pooled(self, hidden: Floats, x: Floats) -> Floats:
         """Return what a classifier of texts reads, (P, H)."""

@@ -10,10 +10,9 @@ from bert.errors import ParityError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
-from model_export.reference import Floats, Reference
+from model_export.reference import Floats
 from model_export.verify.agreement import label_changes
 from model_export.verify.dev_score import DevSet
-from model_export.verify.texts import EncodedText
 
 AUTO: Final = "auto"
 """Name of the precision that is chosen by measuring (`auto_precision.py`)."""
@@ -62,11 +61,6 @@ class Tolerance:
         """Return the largest share of answers that may be changed."""
         same = TASKS[task].kept_share if self.same_labels is None else self.same_labels
         return 1 - same
-
-
-def references(reference: Reference, texts: Sequence[EncodedText]) -> list[Floats]:
-    """Return what the checkpoint itself answers, text by text."""
-    return [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
 
 
 def check_parity(

@@ -19,7 +19,7 @@ from bert.runtime import open_session, session_options
 from model_export.graph.bert.cpu_ops import product_block
 from model_export.graph.bodies import attention_cost, graph_body, max_pairs
 from model_export.graph.build import build_graph
-from model_export.graph.calibration import calibrate
+from model_export.graph.calibration import Calibration
 from model_export.graph.graph_checks import check_types
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
@@ -124,7 +124,7 @@ class Int8(Exporter):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-        calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+        calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
         return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
 
 

@@ -16,7 +16,7 @@ from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
-from model_export.verify.parity import Tolerance, check_parity, check_score, references
+from model_export.verify.parity import Tolerance, check_parity, check_score
 from model_export.verify.precision import EXPORTERS, Exporter
 from model_export.verify.texts import CALIBRATING, EncodedText, sentences, shipped_texts
 
@@ -66,7 +66,8 @@ class ExportContext:
     def expected(self) -> list[Floats]:
         """Outputs of the checkpoint itself for the shipped texts."""
         c = self.checkpoint
-        return references(Reference(c.config, c.spec, c.weights), self.texts)
+        reference = Reference(c.config, c.spec, c.weights)
+        return reference.outputs_of([t.encoding for t in self.texts], [t.positions for t in self.texts])
 
     @cached_property
     def _sentences(self) -> list[EncodedText]:

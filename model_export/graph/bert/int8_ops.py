@@ -32,7 +32,7 @@ from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.calibration import Calibration
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
-from model_export.graph.rounding import round_weight
+from model_export.graph.rounding import inverse_root, round_weight
 from model_export.reference import Floats
 
 LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0, "silu": -0.2785, "quick_gelu": -0.1637}
@@ -64,8 +64,8 @@ class _FixedRange:
     shift: Floats
     factors: Floats
     scale: float
-    inputs: Floats
-    """A sample of the vectors (x - shift) / factors, (M, in)."""
+    root: NDArray[np.float64]
+    """The `inverse_root` of a sample of the vectors (x - shift) / factors, (in, in)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +164,8 @@ class Int8Ops(CpuOps):
         """
         name = linears[0].name
         if name not in self._ranges:
+            if not self.config.shares_layers:
+                self._ranges.clear()
             self._ranges[name] = self._fixed_range(linears)
         found = self._ranges[name]
         shift = found.shift if residual is None else found.shift + residual.bias
@@ -183,7 +185,7 @@ class Int8Ops(CpuOps):
         inputs = (read - shift) / factors
         # No margin for outliers of other texts: clipping those few costs less than coarser steps for all.
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
-        return _FixedRange(shift, factors, scale, inputs)
+        return _FixedRange(shift, factors, scale, inverse_root(inputs))
 
     def _fixed_product(
         self, quantised: str, linear: _Linear, fixed: _FixedInput, outputs: slice = slice(None)
@@ -192,9 +194,8 @@ class Int8Ops(CpuOps):
 
         Of a joined layer that may be some of its `outputs`.
         """
-        factors, inputs = fixed.range.factors, fixed.range.inputs
-        smoothed = replace(linear, weight=linear.weight * factors[:, None], inputs=inputs)
-        weight, weight_scale = self._rounded(smoothed)
+        smoothed = replace(linear, weight=linear.weight * fixed.range.factors[:, None])
+        weight, weight_scale = self._rounded(smoothed, fixed.range.root)
         bias = linear.bias + fixed.range.shift @ linear.weight
         name = linear.name if outputs == slice(None) else f"{linear.name}.{outputs.start}_{outputs.stop}"
         return self.w.node(
@@ -211,7 +212,7 @@ class Int8Ops(CpuOps):
 
     def _product(self, quantised: str, scale: str, zero: str, linear: _Linear) -> str:
         """Write x W in 8 bits, with a scale for each token (T,); (T, in) → (T, out)."""
-        weight, weight_scale = self._rounded(linear)
+        weight, weight_scale = self._rounded(linear, None)
         product = self.w.node(
             "MatMulIntegerToFloat",
             quantised,
@@ -244,10 +245,11 @@ class Int8Ops(CpuOps):
         quantised = self.w.node("QuantizeLinear", x, scale, each, axis=0)
         return quantised, scale, self._level(zero)
 
-    def _rounded(self, linear: _Linear) -> tuple[NDArray[np.int8], Floats]:
+    def _rounded(self, linear: _Linear, root: NDArray[np.float64] | None) -> tuple[NDArray[np.int8], Floats]:
         """Return the weight in 8 bits and a scale for each output (out,); worked out once for all that share it."""
         if linear.name not in self._weights:
-            self._weights[linear.name] = round_weight(linear.weight, linear.inputs)
+            root = inverse_root(linear.inputs) if root is None else root
+            self._weights[linear.name] = round_weight(linear.weight, root)
         return self._weights[linear.name]
 
     def _factors(self, linear: _Linear) -> Floats:

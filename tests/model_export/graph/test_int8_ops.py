@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from bert.checkpoint.weights import Checkpoint
 from model_export.graph.bert.int8_ops import Int8Ops
 from model_export.graph.build import build_graph
-from model_export.graph.calibration import Calibration, calibrate
+from model_export.graph.calibration import Calibration
 from model_export.graph.graph_checks import check_structure
-from model_export.graph.rounding import LEVELS, PAIR_LEVELS, round_weight
+from model_export.graph.rounding import LEVELS, PAIR_LEVELS, inverse_root, round_weight
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession, packer_for
 from model_export.verify.texts import EncodedText
@@ -50,7 +50,7 @@ def worst_activations(weight: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 def runner_of(checkpoint: Checkpoint, texts: list[EncodedText]) -> GraphSession:
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-    calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+    calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
     graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
     check_structure(graph, config.num_hidden_layers)
     return GraphSession(graph, packer_for(config, "int8"), threads=1)
@@ -106,7 +106,7 @@ def test_weights_rounded_for_their_inputs_give_nearer_products() -> None:
     mixing = rng.standard_normal((48, 48))  # inputs whose features go together, as real ones do
     inputs = (rng.standard_normal((500, 48)) @ mixing).astype(np.float32)
     weight = rng.standard_normal((48, 20)).astype(np.float32)
-    quantised, scale = round_weight(weight, inputs)
+    quantised, scale = round_weight(weight, inverse_root(inputs))
     nearest = np.clip(np.rint(weight / scale), -LEVELS, LEVELS) * scale
     exact = inputs @ weight
 
@@ -121,7 +121,7 @@ def test_weights_rounded_for_their_inputs_give_nearer_products() -> None:
 def test_no_pair_of_weights_passes_16_bits(shape: tuple[int, int]) -> None:
     weight = difficult_weight(shape)
     inputs = np.random.default_rng(3).standard_normal((100, shape[0])).astype(np.float32)
-    quantised, _ = round_weight(weight, inputs)
+    quantised, _ = round_weight(weight, inverse_root(inputs))
     assert np.abs(pair_sums(quantised)).max() <= PAIR_LEVELS
     worst = worst_activations(quantised)
     assert np.array_equal(in_16_bits(worst, quantised), worst.astype(np.int32) @ quantised.astype(np.int32))
@@ -137,7 +137,7 @@ def test_every_weight_of_a_graph_keeps_to_16_bits(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["ner"])
     checkpoint, texts = checkpoint_and_texts(tmp_path)
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-    calibration = calibrate(config, spec, weights, [text.encoding for text in texts[:8]])
+    calibration = Calibration(config, spec, weights, [text.encoding for text in texts[:8]])
     graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration)).graph
     found = [numpy_helper.to_array(t) for t in graph.initializer if t.data_type == TensorProto.INT8]
     assert len(found) == 6 * config.num_hidden_layers
@@ -147,7 +147,9 @@ def test_every_weight_of_a_graph_keeps_to_16_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 16])
 def test_products_are_exact_on_this_processor(rows: int) -> None:
     rng = np.random.default_rng(rows)
-    weight, _ = round_weight(difficult_weight((192, 80)), rng.standard_normal((200, 192)).astype(np.float32))
+    weight, _ = round_weight(
+        difficult_weight((192, 80)), inverse_root(rng.standard_normal((200, 192)).astype(np.float32))
+    )
     activations = np.resize(worst_activations(weight), (rows, 192))
     product = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
     graph = helper.make_graph(
@@ -168,21 +170,29 @@ def test_products_are_exact_on_this_processor(rows: int) -> None:
 def test_rounding_does_not_depend_on_its_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     inputs, weight = rng.standard_normal((90, 30)), rng.standard_normal((30, 7)).astype(np.float32)
-    whole, _ = round_weight(weight, inputs.astype(np.float32))
+    whole, _ = round_weight(weight, inverse_root(inputs.astype(np.float32)))
     monkeypatch.setattr("model_export.graph.rounding.BLOCK", 4)
-    blocks, _ = round_weight(weight, inputs.astype(np.float32))
+    blocks, _ = round_weight(weight, inverse_root(inputs.astype(np.float32)))
     assert np.array_equal(whole, blocks)
 
 
 def test_features_and_outputs_of_zero_are_no_trouble() -> None:
     inputs, weight = np.zeros((5, 6), np.float32), np.zeros((6, 3), np.float32)
-    quantised, scale = round_weight(weight, inputs)
+    quantised, scale = round_weight(weight, inverse_root(inputs))
     assert not quantised.any() and np.isfinite(scale).all() and (scale > 0).all()
 
 
-def test_calibration_keeps_a_bounded_number_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model_export.graph.calibration.MAX_TOKENS", 10)
-    calibration = Calibration()
-    for value in range(4):
-        calibration.observe("layer", np.full((4, 3), value, np.float32))
-    assert calibration.inputs("layer")[:, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+def test_calibration_reads_enough_texts_and_keeps_one_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, SPECS["ner"])
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    encodings = [text.encoding for text in texts]
+    monkeypatch.setattr("model_export.graph.calibration.MAX_TOKENS", len(encodings[0]) + 1)
+    calibration = Calibration(checkpoint.config, checkpoint.spec, checkpoint.weights, encodings)
+    layer = "bert.encoder.layer.{}.attention.self.{}"
+    first = calibration.inputs(layer.format(0, "query"))
+    assert len(first) == len(encodings[0]) + len(encodings[1])
+    assert calibration.inputs(layer.format(0, "value")) is first, "they read the same"
+    assert calibration.inputs(layer.format(1, "key")) is not first
+    assert layer.format(0, "query") not in calibration._kept

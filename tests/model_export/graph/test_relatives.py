@@ -16,7 +16,7 @@ from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.bodies import attention_cost, graph_body, max_pairs
 from model_export.graph.build import build_graph
-from model_export.graph.calibration import calibrate
+from model_export.graph.calibration import Calibration
 from model_export.graph.graph_checks import check_structure, check_types
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
@@ -86,7 +86,7 @@ def expected(body: str, name: str, lengths: Sequence[int] = LENGTHS) -> list[Flo
 
 def int8_graph(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> onnx.ModelProto:
     weights = random_weights(config, spec)
-    calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+    calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
     return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
 
 

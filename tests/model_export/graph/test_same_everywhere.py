@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from onnx import numpy_helper
 from model_export.graph.build import build_graph
-from model_export.graph.calibration import calibrate
+from model_export.graph.calibration import Calibration
 from model_export.graph.bert.int8_ops import Int8Ops
 from tests.support.checkpoints import checkpoint_and_texts
 
 checkpoint, texts = checkpoint_and_texts(Path(sys.argv[1]))
 config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
 graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration)).graph
 for tensor in sorted(graph.initializer, key=lambda tensor: tensor.name):
     if tensor.name.endswith((".weight.int8", ".scale", ".shift", ".smoothing")):

@@ -13,7 +13,7 @@ from bert.packing import pack
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.bert.int8_ops import Int8Ops
 from model_export.graph.build import build_graph
-from model_export.graph.calibration import calibrate
+from model_export.graph.calibration import Calibration
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
 
@@ -46,7 +46,7 @@ def test_the_graphs_of_both_precisions_have_the_same_tables(tmp_path: Path) -> N
     write_checkpoint(tmp_path, SPECS["ner"])
     checkpoint, texts = checkpoint_and_texts(tmp_path)
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-    calibration = calibrate(config, spec, weights, [text.encoding for text in texts[:4]])
+    calibration = Calibration(config, spec, weights, [text.encoding for text in texts[:4]])
     int8_ops = partial(Int8Ops, calibration=calibration)
     (_, fp32), (_, int8) = (
         separate_tables(build_graph(config, spec, weights, ops)) for ops in (CpuOps, int8_ops)
