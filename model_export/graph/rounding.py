@@ -37,7 +37,9 @@ def round_weight(
             last = min(first + FEW, stop)
             for row in range(first, last):
                 left[row] -= root[first:row, row] @ errors[first - start : row - start]
-                quantised[row] = _nearest(left[row] / scale, quantised[row - 1] if row % 2 else None, levels, pair_levels)
+                quantised[row] = _nearest(
+                    left[row] / scale, quantised[row - 1] if row % 2 else None, levels, pair_levels
+                )
                 errors[row - start] = (left[row] - quantised[row] * scale) / root[row, row]
             left[last:stop] -= root[first:last, last:stop].T @ errors[first - start : last - start]
         left[stop:] -= root[start:stop, stop:].T @ errors

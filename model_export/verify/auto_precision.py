@@ -92,9 +92,9 @@ def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str],
         int8 = prove(context, graph, tolerance_of("int8"))
         tried["int8"] |= _numbers(int8)
         if not int8.dev_score:
-            spec, allowed = context.checkpoint.spec, tolerance_of("int8").changed_share
+            spec, judged, allowed = context.checkpoint.spec, int8.judged, tolerance_of("int8").changed_share
             tried["int8"]["agreement"] = check_agreement(
-                spec, context.judged_texts, context.float32_on_judged, int8.answers, allowed(spec.task)
+                spec, judged.texts, judged.before, judged.after, allowed(spec.task)
             )
         factor = check_speed(times)
     except ExportError as error:

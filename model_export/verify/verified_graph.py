@@ -1,7 +1,6 @@
 """One graph of a checkpoint: built, compared with the checkpoint, scored. Nothing is written here."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ class ExportContext:
         self.checkpoint, self._dev, self._dev_limit = checkpoint, dev, dev_limit
         self.dev_file = dev.path if isinstance(dev, LabelledFile) else dev
         self.texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+        self._on_judged: dict[int, list[Floats]] = {}
 
     def take_recorded_dev(self) -> None:
         """Score on the first recorded dev file that is at hand, can be read and has enough texts, where none was given."""
@@ -85,15 +85,19 @@ class ExportContext:
         """Texts that an 8-bit graph is fitted to: every other shipped one, so that the rest is new to it, and sentences."""
         return [*self.texts[::2], *self._sentences[: self._calibrating]]
 
-    @property
-    def judged_texts(self) -> list[EncodedText]:
-        """The texts on which a graph in 8 bits is compared with the float32 one."""
-        return [*self.texts, *self._sentences[self._calibrating :]]
-
     @cached_property
-    def float32_on_judged(self) -> list[Floats]:
-        """Outputs of the float32 graph for `judged_texts`."""
-        return self.float32.packed(self.judged_texts)
+    def judged_texts(self) -> tuple[list[EncodedText], list[EncodedText]]:
+        """The texts on which a graph in 8 bits is compared with the float32 one, in two halves."""
+        texts = [*self.texts, *self._sentences[self._calibrating :]]
+        half = len(texts) // 2
+        half -= half % TASKS[self.checkpoint.spec.task].judged_together
+        return texts[:half], texts[half:]
+
+    def float32_on_judged(self, half: int) -> list[Floats]:
+        """Outputs of the float32 graph for a half of `judged_texts`."""
+        if half not in self._on_judged:
+            self._on_judged[half] = self.float32.packed(self.judged_texts[half])
+        return self._on_judged[half]
 
     @cached_property
     def float32(self) -> Exporter:
@@ -113,12 +117,21 @@ class ExportContext:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """Texts that both graphs have read, packed with others, and the outputs of the float32 one and of the other."""
+
+    texts: list[EncodedText] = field(default_factory=list)
+    before: list[Floats] = field(default_factory=list)
+    after: list[Floats] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class VerifiedGraph:
     """A graph that may be written, with the proof that it may."""
 
     exported: Exporter
-    answers: list[Floats]
-    """Outputs for the judged texts, packed with others; empty except in 8 bits."""
+    judged: "Judged"
+    """The judged texts; none except in 8 bits."""
     parity: dict[str, Any]
     dev_score: dict[str, Any]
     """Empty where no labelled data were given."""
@@ -152,34 +165,42 @@ def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> V
             exported.in_numpy(texts),
         )
     scores = _score(context, exported, tolerance) if context.dev_file else {}
-    on_judged: list[Floats] = []
+    judged = Judged()
     if exported.precision == "int8":
-        with step(f"comparing {len(context.judged_texts)} texts with fp32"):
-            on_judged = exported.packed(context.judged_texts)
-        parity |= _check_labels(context, on_judged, scores, tolerance)
-    return VerifiedGraph(exported, on_judged, parity, scores)
+        judged, changes = _judge(context, exported, scores, tolerance)
+        parity |= changes
+    return VerifiedGraph(exported, judged, parity, scores)
 
 
-def _check_labels(
-    context: ExportContext, answers: Sequence[Floats], scores: dict[str, Any], tolerance: Tolerance
-) -> dict[str, Any]:
-    """Return how many labels are changed on the judged texts. Raises ParityError where too many are.
+def _judge(
+    context: ExportContext, exported: Exporter, scores: dict[str, Any], tolerance: Tolerance
+) -> tuple[Judged, dict[str, Any]]:
+    """Run the judged texts and count the labels that are changed. Raises ParityError where too many are.
 
     The labelled data decide where there are enough of them, else the sentences. Of a whole vocabulary's pieces the best are
-    often as good as one another: a swap is reported, not judged.
+    often as good as one another: a swap is reported, not judged. Half of the texts are run where they are enough.
     """
-    spec = context.checkpoint.spec
-    changes = label_changes(spec, context.float32_on_judged, answers)
-    if changes is None:
-        return {}
-    allowed = tolerance.changed_share(spec.task)
-    if TASKS[spec.task].compared(spec) is Compared.LABELS:
-        labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
-        if can_show(labelled.count, allowed):
-            labelled.check(allowed)
-        else:
+    spec, judged = context.checkpoint.spec, Judged()
+    compared, allowed = TASKS[spec.task].compared(spec), tolerance.changed_share(spec.task)
+    labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
+    if has_labelled := can_show(labelled.count, allowed):
+        labelled.check(allowed)
+    for half, texts in enumerate(context.judged_texts):
+        with step(f"comparing {len(texts)} texts with fp32"):
+            judged.texts.extend(texts)
+            judged.before.extend(context.float32_on_judged(half))
+            judged.after.extend(exported.packed(texts))
+        changes = label_changes(spec, judged.before, judged.after)
+        if compared is Compared.LABELS and not has_labelled:
+            assert changes is not None
+            if changes.are_surely_few(allowed):
+                break
+        elif compared is not Compared.ANSWERS:
+            break
+    else:
+        if compared is Compared.LABELS and changes is not None:
             changes.check(allowed)
-    return changes.to_dict()
+    return judged, {} if changes is None else changes.to_dict()
 
 
 def _score(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
