@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class _Wide(Mapping[str, Floats]):
 
     def __getitem__(self, name: str) -> Floats:
         weight = self._weights[name]
-        return weight if name == EMBEDDING else weight.astype(np.float64)  # type: ignore[return-value]
+        return weight if name == EMBEDDING else cast(Floats, weight.astype(np.float64))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._weights)

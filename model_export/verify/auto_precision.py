@@ -99,12 +99,12 @@ def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str],
         factor = check_speed(times)
     except ExportError as error:
         return Choice(float32, _record(tried, _refuse(tried["int8"], "int8", error)))
-    judged = (
+    how = (
         f"by its {int8.dev_score['metric']}"
         if int8.dev_score
         else "on unlabelled texts; --dev judges by score"
     )
-    why = f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
+    why = f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({how})"
     return Choice(int8, _record(tried, why), float32)
 
 

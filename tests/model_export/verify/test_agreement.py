@@ -30,6 +30,11 @@ def test_answers_of_questions_are_compared(tmp_path: Path) -> None:
         check_agreement(SPECS["qa"], texts, expected, changed, ALLOWED)
 
 
+def test_half_of_the_texts_must_show_more_than_all() -> None:
+    few, many = Changes("labels", 606, 4), Changes("labels", 606, 5)
+    assert few.are_surely_few(0.02) and not many.are_surely_few(0.02) and many.at_most <= 0.02
+
+
 def test_likeness_and_numbers_are_compared_by_rank() -> None:
     rng = np.random.default_rng(0)
     vectors = [x[None] / np.linalg.norm(x) for x in rng.standard_normal((40, 8)).astype(np.float32)]

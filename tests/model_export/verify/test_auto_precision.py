@@ -21,6 +21,7 @@ from bert.self_test import SELF_TEST, SelfTest
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
+from model_export.verify.agreement import Changes
 from model_export.verify.auto_precision import Times
 from model_export.verify.precision import EXPORTERS, Fp16, Fp32, GraphSession
 from model_export.verify.texts import EncodedText
@@ -102,7 +103,15 @@ def test_float32_is_taken_where_eight_bits_are_no_faster(
     assert manifest.precision == "fp32"
     why = "int8 is refused: it is 1.01 times as fast as fp32 here, and 1.1 is asked for"
     assert manifest.choice["why"] == why and why in capsys.readouterr().err
-    assert manifest.choice["tried"]["int8"]["parity"]["labels"] == 1212
+    assert manifest.choice["tried"]["int8"]["parity"]["labels"] == 606
+
+
+def test_all_texts_are_run_where_half_of_them_is_not_enough(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(FAST)
+    monkeypatch.setattr(Changes, "are_surely_few", lambda self, allowed: False)
+    assert run(checkpoint, tmp_path / "b").choice["tried"]["int8"]["parity"]["labels"] == 1212
 
 
 def test_float32_is_taken_where_eight_bits_are_too_far(
