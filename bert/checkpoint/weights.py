@@ -1,5 +1,6 @@
 """Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
-from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, read_regular
+from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
@@ -115,12 +116,18 @@ def read_safetensors(file: Path) -> Weights:
     import safetensors
 
     try:
-        tensors = safetensors.deserialize(read_regular(file, MAX_FILE_BYTES))  # type: ignore[no-untyped-call]
+        with open_regular(file, MAX_FILE_BYTES) as stream:
+            content = np.fromfile(stream, np.uint8)
+        with safetensors.safe_open(file, framework="numpy"):  # checks the header; its tensors would be copies
+            start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        header, data = json.loads(content[8:start].tobytes()), content[start:]
         return {
-            key: _TO_FLOAT32[tensor["dtype"]](tensor["data"]).reshape(tensor["shape"])
-            for key, tensor in tensors
-            if tensor["dtype"] in _TO_FLOAT32
+            key: _TO_FLOAT32[tensor["dtype"]](data[slice(*tensor["data_offsets"])]).reshape(tensor["shape"])
+            for key, tensor in header.items()
+            if tensor.get("dtype") in _TO_FLOAT32
         }
+    except MemoryError:
+        raise CheckpointError(f"{file} does not fit into the memory") from None
     except (OSError, safetensors.SafetensorError, ValueError) as error:  # numpy has at most 64 dimensions
         raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
 
@@ -226,9 +233,9 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
             )
 
 
-_TO_FLOAT32: dict[str, Callable[[bytes], NDArray[np.float32]]] = {
-    "F64": lambda data: np.frombuffer(data, np.float64).astype(np.float32),
-    "F32": lambda data: np.frombuffer(data, np.float32),
-    "F16": lambda data: np.frombuffer(data, np.float16).astype(np.float32),
-    "BF16": lambda data: widen_bfloat16(np.frombuffer(data, np.uint16)),
+_TO_FLOAT32: dict[str, Callable[[NDArray[np.uint8]], NDArray[np.float32]]] = {
+    "F64": lambda data: data.view(np.float64).astype(np.float32),
+    "F32": lambda data: np.require(data.view(np.float32), requirements="A"),  # a header may have any length
+    "F16": lambda data: data.view(np.float16).astype(np.float32),
+    "BF16": lambda data: widen_bfloat16(data.view(np.uint16)),
 }
