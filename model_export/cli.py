@@ -15,7 +15,7 @@ from bert.errors import BertError, ConfigError
 from bert.names import check_model_name
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
 from model_export.demo import build_demo, made_by
-from model_export.progress import say
+from model_export.progress import say, shown
 from model_export.verify.parity import AUTO, Tolerance
 
 FAILED = 1
@@ -87,6 +87,16 @@ class ExportSettings(CommandSettings):
         description="where auto takes int8: also write the float32 graph, which the service takes if the other fails its "
         "self-test",
     )
+    parity_texts: Literal["all", "few"] = Field(
+        "all",
+        description="shipped texts on which the graph is compared with the checkpoint; few of all lengths are enough for "
+        "a look at --precision fp32",
+    )
+    progress_file: Path | None = Field(
+        None,
+        description="JSON file that is kept up to date while the export runs: step, done (0 to 1), seconds_left; it goes at "
+        "the end",
+    )
     overwrite: bool = Field(False, description="replace a bundle that is there")
     demo: bool = Field(
         False, description="export every model of --models that has no current bundle in --out"
@@ -120,6 +130,8 @@ class ExportSettings(CommandSettings):
             raise ValueError(
                 "--demo takes no --dev, --name, --base, --pair, --labels, --pooling or --max-tokens"
             )
+        if self.parity_texts == "few" and (self.demo or self.precision != "fp32"):
+            raise ValueError("--parity-texts few is for --checkpoint with --precision fp32")
         if not self.demo:
             check_model_name(self.name or self.out.name)
         return self
@@ -154,7 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(error.report())
         return USAGE_ERROR
     try:
-        _export(settings)
+        with shown(settings.progress_file):
+            _export(settings)
     except BertError as error:
         say(f"bert-export: {error}")
         return FAILED
@@ -188,6 +201,7 @@ def _export(settings: ExportSettings) -> None:
         version=settings.version,
         made_by=made_by(),
         fallback=settings.fallback,
+        few_texts=settings.parity_texts == "few",
         overwrite=settings.overwrite,
     )
     say(f"{bundle.folder} is ready; serve it with: bert-serve --bundles {bundle.folder}")

@@ -21,8 +21,8 @@ from bert.tasks.task import Reads
 from model_export.graph.bodies import attention_cost
 from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables
-from model_export.progress import say, step
-from model_export.verify.auto_precision import Choice, choose
+from model_export.progress import expect, say, step
+from model_export.verify.auto_precision import Choice, choose, tried
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter
 from model_export.verify.texts import make_text, texts_file
@@ -51,13 +51,14 @@ def export(
     version: str = "1",
     made_by: str = "",
     fallback: bool = True,
+    few_texts: bool = False,
     overwrite: bool = False,
 ) -> Bundle:
     """Read, build, verify, write. Nothing is left behind where a step fails.
 
     `checkpoint_folder` may be that of a run, with `best/` in it.
     `precision` is one of PRECISIONS, or AUTO; `tolerance_of` gives the tolerances of one. Where AUTO takes int8, `fallback`
-    puts the float32 graph beside it.
+    puts the float32 graph beside it. `few_texts` compares with the checkpoint on a few of the shipped texts.
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
     check_target(out, overwrite=overwrite)
@@ -66,7 +67,7 @@ def export(
         say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
     with step(f"reading {folder}"):
         checkpoint = read_checkpoint(folder, base, stated)
-        context = ExportContext(checkpoint, dev, dev_limit)
+        context = ExportContext(checkpoint, dev, dev_limit, few_texts=few_texts)
     for remark in checkpoint.remarks:
         say(f"  {remark}")
     choice = _choose(context, precision, tolerance_of)
@@ -86,7 +87,7 @@ def export(
         **_description(checkpoint, chosen.exported),
     )
     check_output(manifest, *output_of(chosen.exported.model))
-    with step(f"writing {out}"):
+    with step(f"writing {out}", context.costs.writing):
         files = {
             TOKENIZER: checkpoint.tokenizer.to_json().encode(),
             SELF_TEST: _self_test(checkpoint, graphs).to_json(),
@@ -103,6 +104,7 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
             _ = context.dev  # an unreadable file is refused before a minute of work
     elif precision in (AUTO, "int8"):
         context.take_recorded_dev()
+    expect(context.costs_of(tried(precision)))
     if precision == AUTO:
         return choose(context, tolerance_of)
     return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})

@@ -1,24 +1,149 @@
-"""Progress of an export on stderr: one line a step, with its seconds."""
+"""Progress of an export: a line a step on stderr, on a terminal a bar below them, and a file if asked."""
 
+import json
+import shutil
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bert.errors import ConfigError
+
+EVERY_S = 0.25
+"""Seconds between two states of the bar and of the file."""
+PRIOR_S = 0.5
+"""Seconds of work for which this machine is taken to be as fast as the one that the expectations are from."""
+BAR = 24  # characters
+
+
+class Progress:
+    """Work done and left, in seconds that it was expected to take. What it took so far says how fast this machine is."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start the clock."""
+        self._clock, self._last = clock, clock()
+        self._done = self._spent = self._total = 0.0
+        self._start = self._end = 0.0
+        self.step = ""
+
+    def expect(self, seconds: float) -> None:
+        """Take in how long the rest should take."""
+        self._total = self._done + seconds
+
+    def begin(self, step: str, seconds: float) -> None:
+        """Take in that a step begins, and how long it should take."""
+        self._last = self._clock()
+        self.step, self._start, self._end = step, self._done, self._done + seconds
+
+    def advance(self, share: float) -> None:
+        """Take in which share of the step is done, 1 at its end."""
+        now, reached = self._clock(), self._start + share * (self._end - self._start)
+        self._spent, self._done, self._last = self._spent + now - self._last, reached, now
+
+    def estimate(self) -> tuple[float, float | None]:
+        """Return the share of all work that is done, 0 to 1, and the seconds left; None as long as nothing is expected."""
+        if not self._total:
+            return 0.0, None
+        slowness = (self._spent + PRIOR_S) / (self._done + PRIOR_S)
+        done = min(self._done + (self._clock() - self._last) / slowness, max(self._end, self._done))
+        total = max(self._total, done)
+        return done / total, (total - done) * slowness
+
+
+_progress = Progress()
+_lock = threading.Lock()
+
+
+def expect(seconds: float) -> None:
+    """Say how long the rest of the export should take, on the machine that the expectations are from."""
+    _progress.expect(seconds)
+
+
+def advance(share: float) -> None:
+    """Say which share of the step in progress is done."""
+    _progress.advance(share)
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
-    """Print what is being done, and how long it took once it is."""
-    print(f"  {what} ... ", end="", file=sys.stderr, flush=True)
-    start = time.perf_counter()
+def step(what: str, seconds: float = 0.0) -> Iterator[None]:
+    """Print what is being done, and how long it took once it is; it should take `seconds`."""
+    start, has_bar = time.perf_counter(), sys.stderr.isatty()
+    _progress.begin(what, seconds)
+    if not has_bar:
+        print(f"  {what} ... ", end="", file=sys.stderr, flush=True)
+    took = "failed"
     try:
         yield
-    except BaseException:
-        print("failed", file=sys.stderr, flush=True)
-        raise
-    print(f"{time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
+        took = f"{time.perf_counter() - start:.1f} s"
+        _progress.advance(1.0)
+    finally:
+        if has_bar:
+            say(f"  {what} ... {took}")
+        else:
+            print(took, file=sys.stderr, flush=True)
 
 
 def say(line: str) -> None:
-    """Print a line."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line, in the bar's place where there is one."""
+    with _lock:
+        print(f"{_CLEAR if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown(file: Path | None = None) -> Iterator[None]:
+    """Keep a bar below the lines, where stderr is a terminal, and the file up to date, until the block ends.
+
+    The file is {"step", "done" (0 to 1), "seconds_left" (null as long as nothing is known)} and goes at the end. Raises
+    ConfigError where it cannot be written.
+    """
+    global _progress
+    _progress, stop = Progress(), threading.Event()
+    if file is not None:
+        try:
+            _write(file)
+        except OSError as error:
+            raise ConfigError(f"progress file {file} cannot be written: {error.strerror}") from None
+    thread = threading.Thread(target=_keep_shown, args=(file, stop), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+
+def _keep_shown(file: Path | None, stop: threading.Event) -> None:
+    has_bar = sys.stderr.isatty()
+    while not stop.wait(EVERY_S):
+        if has_bar:
+            with _lock:
+                print(f"{_CLEAR}{_bar()}", end="", file=sys.stderr, flush=True)
+        if file is not None:
+            with suppress(OSError):  # a full disk ends the export where it writes the bundle
+                _write(file)
+    if has_bar:
+        print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def _bar() -> str:
+    done, left = _progress.estimate()
+    bar = "#" * int(BAR * done)
+    seconds = "" if left is None else f" {left:3.0f} s left:"
+    return f"  [{bar:-<{BAR}}] {done:4.0%}{seconds} {_progress.step}"[
+        : shutil.get_terminal_size().columns - 1
+    ]
+
+
+def _write(file: Path) -> None:
+    done, left = _progress.estimate()
+    aside = file.with_name(f".{file.name}.partial")
+    state = {"step": _progress.step, "done": done, "seconds_left": left}
+    aside.write_text(json.dumps(state), encoding="utf-8")
+    aside.replace(file)
+
+
+_CLEAR = "\r\x1b[K"

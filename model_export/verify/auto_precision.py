@@ -21,6 +21,7 @@ from bert.manifest import CUDA
 from bert.processor import instructions
 from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
+from model_export.verify.costs import TIMING
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter, GraphSession
 from model_export.verify.texts import EncodedText, make_text
@@ -55,6 +56,13 @@ class Choice:
     float32: VerifiedGraph | None = None
 
 
+def tried(precision: str) -> tuple[str, ...]:
+    """Return the precisions whose graphs are built for one that is asked for, if none is refused."""
+    if precision != AUTO:
+        return (precision,)
+    return ("fp16",) if CUDA in ort.get_available_providers() else ("fp32", "int8")
+
+
 def choose(context: ExportContext, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Build, prove and time graphs; return the one to write.
 
@@ -84,7 +92,7 @@ def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str],
     tried: Record = {"fp32": _numbers(float32), "int8": {}}
     try:
         graph = build(context, "int8")
-        with step("timing both"):
+        with step("timing both", TIMING):
             graphs = {"fp32": float32.exported, "int8": graph}
             times = time_graphs(graphs, context.texts, context.checkpoint.spec.task)
         for precision, milliseconds in times.items():

@@ -27,6 +27,8 @@ CHOICES = MultipleChoice.judged_together
 """Texts that are choices for the one before them."""
 LONG_TOKENS = 640
 """Length of a text for models that read so much: in rows of over 512 tokens a graph may take other operators."""
+FEW = 8
+"""Texts of all lengths among the shipped ones."""
 MASKS = 2
 """Pieces that are hidden in a text for a model that fills masks: each has a score for every piece of the vocabulary."""
 
@@ -69,6 +71,14 @@ def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
         texts += _long(tokenizer, task.reads(spec), singles[0], questions[0])
     encodings = [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
     return [make_text(encoding, spec.task) for encoding in encodings]
+
+
+def few_of(texts: Sequence[EncodedText], task: str) -> list[EncodedText]:
+    """Return about FEW of the texts: the shortest, the longest, and those between at equal distances; groups stay whole."""
+    size = TASKS[task].judged_together
+    groups = sorted(zip(*[iter(texts)] * size, strict=True), key=lambda group: sum(map(len, group)))
+    places = np.linspace(0, len(groups) - 1, max(2, FEW // size)).round().astype(int)
+    return [text for place in places for text in groups[place]]
 
 
 def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:

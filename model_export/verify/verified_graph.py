@@ -1,5 +1,6 @@
 """One graph of a checkpoint: built, compared with the checkpoint, scored. Nothing is written here."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +15,11 @@ from model_export.graph.graph_checks import check_structure
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
+from model_export.verify.costs import TIMING, Costs
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
 from model_export.verify.parity import Tolerance, check_parity, check_score
 from model_export.verify.precision import EXPORTERS, Exporter
-from model_export.verify.texts import CALIBRATING, EncodedText, sentences, shipped_texts
+from model_export.verify.texts import CALIBRATING, EncodedText, few_of, sentences, shipped_texts
 
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
@@ -27,12 +29,19 @@ class ExportContext:
     """A checkpoint and what its graphs are compared on; what takes time is worked out once, when it is asked for."""
 
     def __init__(
-        self, checkpoint: Checkpoint, dev: LabelledFile | Path | None = None, dev_limit: int | None = None
+        self,
+        checkpoint: Checkpoint,
+        dev: LabelledFile | Path | None = None,
+        dev_limit: int | None = None,
+        *,
+        few_texts: bool = False,
     ) -> None:
-        """`dev` is labelled data, of which at most `dev_limit` examples are read."""
+        """`dev` is labelled data, of which at most `dev_limit` examples are read; `few_texts` compares on few."""
         self.checkpoint, self._dev, self._dev_limit = checkpoint, dev, dev_limit
         self.dev_file = dev.path if isinstance(dev, LabelledFile) else dev
-        self.texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+        texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+        self.texts = few_of(texts, checkpoint.spec.task) if few_texts else texts
+        self.costs = Costs(checkpoint)
         self._on_judged: dict[int, list[Floats]] = {}
 
     def take_recorded_dev(self) -> None:
@@ -61,6 +70,14 @@ class ExportContext:
             say(
                 f"  {file.path} has {len(dev.texts)} texts, too few to decide; --dev scores on it all the same"
             )
+
+    def costs_of(self, precisions: Sequence[str]) -> float:
+        """Return how many seconds it should take to build, prove and write the graphs."""
+        costs, judged = self.costs, self.judged_texts[0] if "int8" in precisions else ()
+        seconds = costs.writing + costs.running("reference", self.texts) + costs.judging(judged)
+        for precision in precisions:
+            seconds += costs.building(precision) + costs.comparing(precision, self.texts)
+        return seconds + TIMING * (len(precisions) - 1)
 
     @cached_property
     def expected(self) -> list[Floats]:
@@ -139,7 +156,7 @@ class VerifiedGraph:
 
 def build(context: ExportContext, precision: str) -> Exporter:
     """Build a graph and look at its structure. Raises ExportError."""
-    with step(f"building the {precision} graph"):
+    with step(f"building the {precision} graph", context.costs.building(precision)):
         checkpoint = context.checkpoint
         if precision == "fp32":
             exported = context.float32
@@ -152,9 +169,11 @@ def build(context: ExportContext, precision: str) -> Exporter:
 
 def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> VerifiedGraph:
     """Compare a graph with the checkpoint, and score it. Raises ParityError, DataError or ExportError."""
-    texts = context.texts
+    texts, seconds = context.texts, context.costs.comparing(exported.precision, context.texts)
+    if "expected" not in vars(context):
+        seconds += context.costs.running("reference", texts)
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
-    with step(f"comparing {len(texts)} texts with the checkpoint"):
+    with step(f"comparing {len(texts)} texts with the checkpoint", seconds):
         parity |= check_parity(
             exported.precision,
             context.checkpoint.spec,
@@ -186,7 +205,7 @@ def _judge(
     if has_labelled := can_show(labelled.count, allowed):
         labelled.check(allowed)
     for half, texts in enumerate(context.judged_texts):
-        with step(f"comparing {len(texts)} texts with fp32"):
+        with step(f"comparing {len(texts)} texts with fp32", context.costs.judging(texts)):
             judged.texts.extend(texts)
             judged.before.extend(context.float32_on_judged(half))
             judged.after.extend(exported.packed(texts))

@@ -218,6 +218,10 @@ def test_labelled_data_goes_through_the_float32_graph_once(
             ["--checkpoint", "c", "--out", "b", "--tolerance-difference", "inf"],
             "tolerance_difference: input should be a finite number (given: 'inf')",
         ),
+        (
+            ["--checkpoint", "c", "--out", "b", "--parity-texts", "few"],
+            "--parity-texts few is for --checkpoint with --precision fp32",
+        ),
         (["--nonsense", "1"], "nonsense"),
         (
             ["--checkpoint", "c", "--out", "b", "--name", "health"],

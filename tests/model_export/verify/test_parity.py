@@ -9,6 +9,7 @@ from bert.tasks.spec import TaskSpec
 from model_export.reference import Floats
 from model_export.verify.agreement import Changes, can_show, label_changes, upper_bound
 from model_export.verify.parity import Tolerance, check_parity, check_score
+from model_export.verify.texts import few_of
 from tests.support.checkpoints import SPECS, random_text
 
 SPEC = SPECS["classification"]
@@ -146,3 +147,13 @@ def test_half_a_point_of_the_score_may_be_lost(after: float, passes: bool) -> No
     else:
         with pytest.raises(ParityError, match=r"accuracy falls from 0.9000 to 0.8900, and 0.005 is allowed"):
             check()
+
+
+def test_few_texts_are_of_all_lengths() -> None:
+    texts = [random_text(SPEC, tokens) for tokens in (9, 3, *range(10, 60), 100, 70)]
+    assert [len(text) for text in few_of(texts, "classification")] == [3, 16, 23, 31, 38, 46, 53, 100]
+
+
+def test_of_choices_all_or_none_are_among_the_few() -> None:
+    texts = [random_text(SPECS["multiple_choice"], tokens) for tokens in (5, 6, 7, 8, *[20] * 4, 2, 3, 4, 5)]
+    assert [len(text) for text in few_of(texts, "multiple_choice")] == [2, 3, 4, 5, 20, 20, 20, 20]

@@ -1,0 +1,107 @@
+"""Progress of an export: what is estimated, and what a terminal and a file show of it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from model_export.progress import Progress
+from tests.support.checkpoints import SPECS, write_checkpoint
+from tests.support.process import ROOT
+
+COMMAND = [sys.executable, "-m", "model_export.command", "--precision", "fp32"]
+SLOW = "import time, model_export.verify.verified_graph as v; v.check_structure = lambda *_: time.sleep(60); "
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("slowness", [0.5, 1, 8])
+def test_an_estimate_follows_the_speed_of_what_is_done(slowness: float) -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    assert progress.estimate() == (0, None)
+    progress.expect(100)
+    for seconds in (10, 30):
+        progress.begin("a step", seconds)
+        for share in (0.5, 1.0):
+            clock.now += seconds * slowness / 2
+            progress.advance(share)
+    share, left = progress.estimate()
+    assert share == 0.4 and left == pytest.approx(60 * slowness, rel=0.1)
+    progress.begin("the last", 60)
+    clock.now += 30 * slowness
+    share, left = progress.estimate()
+    assert share == pytest.approx(0.7, abs=0.05) and left == pytest.approx(30 * slowness, rel=0.2)
+
+
+def test_a_step_that_takes_longer_stays_at_its_end() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    progress.expect(10)
+    progress.begin("a step", 5)
+    clock.now = 1000
+    assert progress.estimate()[0] == 0.5
+
+
+def test_the_file_says_what_is_done_and_goes_at_the_end(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "tiny", SPECS["classification"])
+    file = tmp_path / "progress.json"
+    arguments = [
+        "--checkpoint",
+        str(tmp_path / "tiny"),
+        "--out",
+        str(tmp_path / "b"),
+        "--progress-file",
+        str(file),
+    ]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    states = []
+    while process.poll() is None:
+        if file.exists():
+            states.append(json.loads(file.read_text("utf-8")))
+        time.sleep(0.01)
+    assert process.returncode == 0 and states
+    assert all(set(state) == {"step", "done", "seconds_left"} for state in states)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "tiny"]
+    assert process.communicate()[1].splitlines()[0].startswith(f"  reading {tmp_path / 'tiny'} ... ")
+    arguments[-1] = str(tmp_path / "nowhere" / "progress.json")
+    refused = subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert (
+        refused.stderr
+        == f"bert-export: progress file {arguments[-1]} cannot be written: No such file or directory\n"
+    )
+
+
+def test_an_interrupt_under_the_bar_leaves_nothing(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "tiny", SPECS["classification"])
+    paths = {
+        "checkpoint": tmp_path / "tiny",
+        "out": tmp_path / "b",
+        "progress-file": tmp_path / "progress.json",
+    }
+    arguments = ["--precision", "fp32", *(f"--{name}={path}" for name, path in paths.items())]
+    script = f"import sys; {SLOW} from model_export.cli import main; sys.exit(main({arguments!r}))"
+    terminal, inner = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=inner)
+    os.close(inner)
+    shown = ""
+    while "left: building the fp32 graph" not in shown:
+        shown += os.read(terminal, 1000).decode()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    shown = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert "building the fp32 graph ... failed" in shown and "what was not finished is not there" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
