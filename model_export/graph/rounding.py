@@ -24,36 +24,35 @@ def round_weight(
     """Return q (in, out) and a scale for each output (out,), with inputs @ (q * scale) near inputs @ weight.
 
     `weight` is (in, out), `root` the `inverse_root` of the inputs, `levels` the largest weight and `pair_levels` the largest
-    sum of a pair. Each input's weights are rounded in turn, and what that changed in the outputs is made up for by the
-    weights not yet rounded, as far as the inputs go together.
+    sum of a pair. Each input's weights are rounded in turn, from the last to the first, and what that changed in the outputs
+    is made up for by the weights not yet rounded, as far as the inputs go together.
     """
     scale = _scale(weight, levels, pair_levels)
-    left = weight.astype(np.float64)
+    left = weight.astype(np.float64, order="C")
     quantised = np.zeros(weight.shape, np.int8)
-    for start in range(0, len(weight), BLOCK):
-        stop = min(start + BLOCK, len(weight))
+    for stop in range(len(weight), 0, -BLOCK):
+        start = max(stop - BLOCK, 0)
         errors = np.zeros((stop - start, weight.shape[1]))
-        for first in range(start, stop, FEW):
-            last = min(first + FEW, stop)
-            for row in range(first, last):
-                left[row] -= root[first:row, row] @ errors[first - start : row - start]
-                quantised[row] = _nearest(
-                    left[row] / scale, quantised[row - 1] if row % 2 else None, levels, pair_levels
-                )
-                errors[row - start] = (left[row] - quantised[row] * scale) / root[row, row]
-            left[last:stop] -= root[first:last, last:stop].T @ errors[first - start : last - start]
-        left[stop:] -= root[start:stop, stop:].T @ errors
+        for end in range(stop, start, -FEW):
+            begin = max(end - FEW, start)
+            for row in range(end - 1, begin - 1, -1):
+                partner = quantised[row + 1] if row % 2 == 0 and row + 1 < len(weight) else None
+                quantised[row] = _nearest(left[row] / scale, partner, levels, pair_levels)
+                error = errors[row - start] = (left[row] - quantised[row] * scale) / root[row, row]
+                left[begin:row] -= root[row, begin:row, None] * error
+            left[start:begin] -= root[begin:end, start:begin].T @ errors[begin - start : end - start]
+        left[:start] -= root[start:stop, :start].T @ errors
     return quantised, scale
 
 
 def _nearest(
     exact: NDArray[np.float64], partner: NDArray[np.int8] | None, levels: int, pair_levels: int
 ) -> NDArray[np.float64]:
-    """Return the levels nearest to one input's weights (out,) that fit beside those of the pair's first input."""
+    """Return the levels nearest to one input's weights (out,) that fit beside those of the other input of its pair."""
     nearest = np.rint(exact)
     if partner is None:
         return nearest.clip(-levels, levels, out=nearest)
-    used = partner.astype(np.int32)
+    used = partner.astype(np.float64)
     lowest = np.maximum(-levels, -pair_levels - np.minimum(used, 0))
     highest = np.minimum(levels, pair_levels - np.maximum(used, 0))
     return nearest.clip(lowest, highest, out=nearest)
@@ -70,25 +69,23 @@ def _scale(weight: Floats, levels: int, pair_levels: int) -> Floats:
 
 
 def inverse_root(inputs: Floats) -> NDArray[np.float64]:
-    """Return upper U with U^T U the inverse of the damped second moment of the inputs; (M, in) → (in, in)."""
-    # With the features in reverse the moment is L L^T, and U is the inverse of L in reverse.
-    x = inputs[:, ::-1].astype(np.float64, order="C")
+    """Return lower V with V^T V the inverse of the damped second moment of the inputs; (M, in) → (in, in)."""
+    x = inputs.astype(np.float64)
     moment = x.T @ x
     moment[np.diag_indices_from(moment)] += max(DAMPING * float(np.trace(moment)) / len(moment), 1e-12)
-    return np.ascontiguousarray(_inverse_factor(moment)[::-1, ::-1])
+    return _inverse_factor(moment)
 
 
 def _inverse_factor(moment: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the inverse of the lower L with L L^T the moment; half by half, so that products do the work."""
-    size = len(moment)
-    if size <= TRIANGLE:
+    if len(moment) <= TRIANGLE:
         return np.asarray(np.linalg.inv(np.linalg.cholesky(moment)), np.float64)
-    half = size // 2
-    first = _inverse_factor(moment[:half, :half])
+    half = len(moment) // 2
+    inverse = np.empty_like(moment)
+    first = inverse[:half, :half] = _inverse_factor(moment[:half, :half])
     below = moment[half:, :half] @ first.T  # L's own
-    second = _inverse_factor(moment[half:, half:] - below @ below.T)
-    inverse = np.zeros_like(moment)
-    inverse[:half, :half], inverse[half:, half:] = first, second
+    second = inverse[half:, half:] = _inverse_factor(moment[half:, half:] - below @ below.T)
     np.matmul(second, below @ first, out=inverse[half:, :half])
     inverse[half:, :half] *= -1
+    inverse[:half, half:] = 0
     return inverse

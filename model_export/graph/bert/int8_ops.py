@@ -64,8 +64,6 @@ class _FixedRange:
     shift: Floats
     factors: Floats
     scale: float
-    root: NDArray[np.float64]
-    """The `inverse_root` of a sample of the vectors (x - shift) / factors, (in, in)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +164,7 @@ class Int8Ops(CpuOps):
         if name not in self._ranges:
             if not self.config.shares_layers:
                 self._ranges.clear()
+                self._weights.clear()
             self._ranges[name] = self._fixed_range(linears)
         found = self._ranges[name]
         shift = found.shift if residual is None else found.shift + residual.bias
@@ -176,7 +175,7 @@ class Int8Ops(CpuOps):
         return _FixedInput(quantised, scale, found)
 
     def _fixed_range(self, linears: Sequence[_Linear]) -> _FixedRange:
-        """Return the range of what the layers, which read the same, were seen to read."""
+        """Return the range of what the layers, which read the same, were seen to read; and round their weights."""
         read = linears[0].inputs
         weights = np.concatenate([linear.weight for linear in linears], axis=1)
         # With each feature's range symmetric, one scale wastes no level. The biases take the shift back.
@@ -185,7 +184,11 @@ class Int8Ops(CpuOps):
         inputs = (read - shift) / factors
         # No margin for outliers of other texts: clipping those few costs less than coarser steps for all.
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
-        return _FixedRange(shift, factors, scale, inverse_root(inputs))
+        rounded, scales = round_weight(weights * factors[:, None], inverse_root(inputs))
+        ends = np.cumsum([linear.weight.shape[1] for linear in linears])[:-1]
+        parts = zip(np.split(rounded, ends, axis=1), np.split(scales, ends), strict=True)
+        self._weights |= {linear.name: part for linear, part in zip(linears, parts, strict=True)}
+        return _FixedRange(shift, factors, scale)
 
     def _fixed_product(
         self, quantised: str, linear: _Linear, fixed: _FixedInput, outputs: slice = slice(None)
@@ -194,8 +197,7 @@ class Int8Ops(CpuOps):
 
         Of a joined layer that may be some of its `outputs`.
         """
-        smoothed = replace(linear, weight=linear.weight * fixed.range.factors[:, None])
-        weight, weight_scale = self._rounded(smoothed, fixed.range.root)
+        weight, weight_scale = self._weights[linear.name]
         bias = linear.bias + fixed.range.shift @ linear.weight
         name = linear.name if outputs == slice(None) else f"{linear.name}.{outputs.start}_{outputs.stop}"
         return self.w.node(
@@ -212,7 +214,9 @@ class Int8Ops(CpuOps):
 
     def _product(self, quantised: str, scale: str, zero: str, linear: _Linear) -> str:
         """Write x W in 8 bits, with a scale for each token (T,); (T, in) → (T, out)."""
-        weight, weight_scale = self._rounded(linear, None)
+        if linear.name not in self._weights:
+            self._weights[linear.name] = round_weight(linear.weight, inverse_root(linear.inputs))
+        weight, weight_scale = self._weights[linear.name]
         product = self.w.node(
             "MatMulIntegerToFloat",
             quantised,
@@ -244,13 +248,6 @@ class Int8Ops(CpuOps):
         each = self.w.node("Expand", zeros, self.w.node("Shape", scale))
         quantised = self.w.node("QuantizeLinear", x, scale, each, axis=0)
         return quantised, scale, self._level(zero)
-
-    def _rounded(self, linear: _Linear, root: NDArray[np.float64] | None) -> tuple[NDArray[np.int8], Floats]:
-        """Return the weight in 8 bits and a scale for each output (out,); worked out once for all that share it."""
-        if linear.name not in self._weights:
-            root = inverse_root(linear.inputs) if root is None else root
-            self._weights[linear.name] = round_weight(linear.weight, root)
-        return self._weights[linear.name]
 
     def _factors(self, linear: _Linear) -> Floats:
         return _smoothing_factors(linear.weight, linear.inputs, self.smoothing)
