@@ -5,7 +5,8 @@ and the graph's embedding tables.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -140,22 +141,46 @@ def write_bundle(
     The manifest's `files` is filled in here. Raises BundleError where the folder cannot be written or replaced,
     or if `files` lacks the model or the tokenizer.
     """
-    missing = {MODEL, TOKENIZER} - set(files)
-    if missing:
-        raise BundleError(f"a bundle holds {MODEL} and {TOKENIZER}; missing is {', '.join(sorted(missing))}")
     if any(Path(name).name != name or name == MANIFEST for name in files):
         raise BundleError(f"these are not names for a bundle's files: {sorted(files)}")
+    with new_bundle(folder, overwrite=overwrite) as aside:
+        for name, content in files.items():
+            (aside / name).write_bytes(content)
+        manifest = finish_bundle(aside, manifest)
+    return Bundle(folder, manifest)
+
+
+@contextmanager
+def new_bundle(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give an empty folder to fill, which becomes the bundle when the block ends, and goes if it raises.
+
+    Raises BundleError where the folder cannot be written or replaced.
+    """
     check_target(folder, overwrite=overwrite)
-    manifest = replace(manifest, files={n: hashlib.sha256(files[n]).hexdigest() for n in sorted(files)})
-    text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    made = [place for place in folder.absolute().parents if not place.exists()]
     try:
         with atomic_dir(folder, replace_old=overwrite) as aside:
-            for name, content in files.items():
-                (aside / name).write_bytes(content)
-            (aside / MANIFEST).write_text(text, encoding="utf-8")
+            yield aside
     except OSError as error:
         raise _unwritable(folder, error) from error
-    return Bundle(folder, manifest)
+    finally:
+        for place in made:
+            with suppress(OSError):  # the bundle is in it
+                place.rmdir()
+
+
+def finish_bundle(aside: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest beside a bundle's other files, and return it with their hashes in `files`.
+
+    Raises BundleError if the model or the tokenizer is missing.
+    """
+    names = sorted(file.name for file in aside.iterdir())
+    if missing := {MODEL, TOKENIZER} - set(names):
+        raise BundleError(f"a bundle holds {MODEL} and {TOKENIZER}; missing is {', '.join(sorted(missing))}")
+    manifest = replace(manifest, files={name: file_sha256(aside / name) for name in names})
+    text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    (aside / MANIFEST).write_text(text, encoding="utf-8")
+    return manifest
 
 
 def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> None:

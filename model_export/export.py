@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, check_target, creation_time, write_bundle
+from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, creation_time, finish_bundle, new_bundle
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
@@ -19,8 +19,6 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from model_export.graph.bodies import attention_cost
-from model_export.graph.graph_checks import fused_operators, output_of
-from model_export.graph.tables import separate_tables
 from model_export.progress import expect, say, step
 from model_export.verify.auto_precision import Choice, choose, tried
 from model_export.verify.parity import AUTO, Tolerance
@@ -61,40 +59,40 @@ def export(
     puts the float32 graph beside it. `few_texts` compares with the checkpoint on a few of the shipped texts.
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
-    check_target(out, overwrite=overwrite)
-    folder = find_checkpoint(checkpoint_folder)
-    if folder != checkpoint_folder:
-        say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
-    with step(f"reading {folder}"):
-        checkpoint = read_checkpoint(folder, base, stated)
-        context = ExportContext(checkpoint, dev, dev_limit, few_texts=few_texts)
-    for remark in checkpoint.remarks:
-        say(f"  {remark}")
-    choice = _choose(context, precision, tolerance_of)
-    chosen = choice.taken
-    graphs = {MODEL: chosen}
-    if fallback and choice.float32 is not None:
-        graphs[FALLBACK] = choice.float32
-    manifest = Manifest(
-        name=name or out.name,
-        version=version,
-        parity=chosen.parity,
-        dev_score=chosen.dev_score,
-        choice=choice.record,
-        fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
-        created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
-        made_by=made_by,
-        **_description(checkpoint, chosen.exported),
-    )
-    check_output(manifest, *output_of(chosen.exported.model))
-    with step(f"writing {out}", context.costs.writing):
-        files = {
-            TOKENIZER: checkpoint.tokenizer.to_json().encode(),
-            SELF_TEST: _self_test(checkpoint, graphs).to_json(),
-        }
-        for name, graph in graphs.items():
-            files |= _graph_files(name, graph.exported)
-        return write_bundle(out, manifest, files, overwrite=overwrite)
+    with new_bundle(out, overwrite=overwrite) as aside:
+        folder = find_checkpoint(checkpoint_folder)
+        if folder != checkpoint_folder:
+            say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
+        with step(f"reading {folder}"):
+            checkpoint = read_checkpoint(folder, base, stated)
+            context = ExportContext(checkpoint, dev, dev_limit, few_texts=few_texts, folder=aside)
+        for remark in checkpoint.remarks:
+            say(f"  {remark}")
+        choice = _choose(context, precision, tolerance_of)
+        graphs = {MODEL: choice.taken}
+        if fallback and choice.float32 is not None:
+            graphs[FALLBACK] = choice.float32
+        manifest = Manifest(
+            name=name or out.name,
+            version=version,
+            parity=choice.taken.parity,
+            dev_score=choice.taken.dev_score,
+            choice=choice.record,
+            fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
+            created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
+            made_by=made_by,
+            **_description(checkpoint, choice.taken.exported),
+        )
+        check_output(manifest, *choice.taken.exported.output)
+        with step(f"writing {out}", context.costs.writing):
+            (aside / TOKENIZER).write_bytes(checkpoint.tokenizer.to_json().encode())
+            (aside / SELF_TEST).write_bytes(_self_test(checkpoint, graphs).to_json())
+            for file, graph in graphs.items():
+                graph.exported.file.rename(aside / file)
+            for other in set(aside.glob("*.onnx")) - {aside / file for file in graphs}:
+                other.unlink()  # a graph that was refused
+            manifest = finish_bundle(aside, manifest)
+    return Bundle(out, manifest)
 
 
 def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str], Tolerance]) -> Choice:
@@ -110,14 +108,6 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
     return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
 
 
-def _graph_files(name: str, exported: Exporter) -> dict[str, bytes]:
-    """Return a graph and the tables that it shares with others, by file name."""
-    if exported.packer.layout != "rows":
-        return {name: exported.model.SerializeToString()}
-    graph, tables = separate_tables(exported.model)
-    return {name: graph, **tables}
-
-
 def _fallback(float32: VerifiedGraph) -> dict[str, Any]:
     """Return the manifest's `fallback`."""
     return {**_of_graph(float32.exported), "parity": float32.parity}
@@ -131,7 +121,7 @@ def _of_graph(exported: Exporter) -> dict[str, Any]:
         "layout": layout,
         "session": session_recipe(layout),
         "packing": asdict(exported.packer.rules),
-        "fused_operators": fused_operators(exported.model),
+        "fused_operators": exported.fused_operators,
     }
 
 

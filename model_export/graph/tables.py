@@ -17,17 +17,15 @@ MIN_TABLE_BYTES = 2**12
 """Smaller tables stay in the graph."""
 
 
-def separate_tables(model: onnx.ModelProto) -> tuple[bytes, dict[str, bytes]]:
-    """Return the graph with its embedding tables as external data, and the content of their files by name.
+def separate_tables(model: onnx.ModelProto) -> dict[str, bytes]:
+    """Take a graph's embedding tables out of it as external data; return the content of their files by name.
 
     A table is an initializer that a Gather reads from. Its file is named after it and has numpy's format; ONNX Runtime
     finds it beside the graph.
     """
     gathered = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
-    written = onnx.ModelProto()
-    written.CopyFrom(model)
     files = {}
-    for tensor in written.graph.initializer:
+    for tensor in model.graph.initializer:
         table = numpy_helper.to_array(tensor)
         if tensor.name not in gathered or table.nbytes < MIN_TABLE_BYTES:
             continue
@@ -37,4 +35,4 @@ def separate_tables(model: onnx.ModelProto) -> tuple[bytes, dict[str, bytes]]:
         files[name] = stream.getvalue()
         set_external_data(tensor, name, offset=len(files[name]) - table.nbytes, length=table.nbytes)
         tensor.ClearField("raw_data")
-    return written.SerializeToString(), files
+    return files

@@ -23,7 +23,7 @@ from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
 from model_export.verify.costs import TIMING
 from model_export.verify.parity import AUTO, Tolerance
-from model_export.verify.precision import Exporter, GraphSession
+from model_export.verify.precision import Exporter
 from model_export.verify.texts import EncodedText, make_text
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
@@ -157,12 +157,11 @@ def _record(tried: Record, why: str) -> Record:
 
 def time_graphs(graphs: Mapping[str, Exporter], texts: Sequence[EncodedText], task: str) -> Times:
     """Return each graph's milliseconds for each of SHAPES, of one thread."""
-    runners = {name: GraphSession(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
     found: Times = {name: {} for name in graphs}
     longest = max(map(len, texts))  # what a model of few positions still reads
     for count, tokens in SHAPES:
         text = _text_of(texts, min(tokens, longest), task)
-        runs = [partial(runner.run, [text] * count) for runner in runners.values()]
+        runs = [partial(graph.run, [text] * count) for graph in graphs.values()]
         for name, best in zip(graphs, best_milliseconds(runs), strict=True):
             found[name][f"{count} x {tokens}"] = round(best, 3)
     return found

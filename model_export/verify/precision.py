@@ -1,9 +1,15 @@
 """The graph of a checkpoint in each precision, and a session that runs it as the service will."""
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from weakref import finalize
 
 import numpy as np
 import onnx
@@ -20,7 +26,12 @@ from model_export.graph.bert.cpu_ops import product_block
 from model_export.graph.bodies import attention_cost, graph_body, max_pairs
 from model_export.graph.build import build_graph
 from model_export.graph.calibration import Calibration
-from model_export.graph.graph_checks import check_types
+from model_export.graph.graph_checks import (
+    check_structure,
+    check_types,
+    output_of,
+)
+from model_export.graph.tables import separate_tables
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
 from model_export.verify.texts import EncodedText
@@ -44,14 +55,18 @@ def packer_for(config: BertConfig, precision: str) -> Packer:
 
 
 class GraphSession:
-    """A session over one graph."""
+    """A session over one graph. A run has one thread, as by default in the service; on the CPU each core has a run."""
 
-    def __init__(self, model: onnx.ModelProto, packer: Packer, threads: int = 0) -> None:
-        """Open the graph; 0 threads: one per core."""
+    _runs = 1
+
+    def __init__(self, graph: Path | onnx.ModelProto, packer: Packer, threads: int = 1) -> None:
+        """Open a written graph, or one in memory."""
         self._packer = packer
-        options = session_options(threads, packer.layout)
         provider = PROVIDER_OF_LAYOUT[packer.layout]
-        self._session = open_session(model.SerializeToString(), provider, options)
+        source = graph if isinstance(graph, Path) else graph.SerializeToString()
+        self._session = open_session(source, provider, session_options(threads, packer.layout))
+        if packer.layout == "rows" and threads == 1:
+            self._runs = os.cpu_count() or 1
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
@@ -65,11 +80,15 @@ class GraphSession:
 
     def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return the same, one text a batch."""
-        return [self.run([text])[0] for text in texts]
+        return self._run_each([text] for text in texts)
 
     def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return the same, in batches of about BATCH_TOKENS in the order given."""
-        return [output for batch in _batches(texts) for output in self.run(batch)]
+        return self._run_each(_batches(texts))
+
+    def _run_each(self, batches: Iterable[list[EncodedText]]) -> list[Floats]:
+        with ThreadPoolExecutor(self._runs) as pool:
+            return [output for outputs in pool.map(self.run, batches) for output in outputs]
 
 
 def _batches(texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:
@@ -90,17 +109,39 @@ class Exporter(GraphSession, ABC):
     how = "the written graph was run on CPU"
     """Description of the check, for the manifest."""
 
-    def __init__(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> None:
-        """Build the graph and open it; the 8-bit one is fitted to `texts`."""
-        self.model = self._build(checkpoint, texts)
-        self.packer = packer_for(checkpoint.config, self.precision)
+    def __init__(
+        self, checkpoint: Checkpoint, texts: Sequence[EncodedText], folder: Path | None = None
+    ) -> None:
+        """Build the graph, write it to a folder, by default one of its own, and open it; 8 bits are fitted to `texts`.
+
+        Only the session keeps the weights. Raises ExportError for a graph that is not as it should be.
+        """
+        config = checkpoint.config
+        self.packer = packer_for(config, self.precision)
+        if folder is None:
+            folder = Path(mkdtemp(prefix="bert-export-"))
+            finalize(self, rmtree, folder, ignore_errors=True)
+        self.file = folder / f"{self.precision}.onnx"
+        model = self._build(checkpoint, texts)
+        self.fused_operators = check_structure(model, len(config.layer_order))
+        self.output = output_of(model)
+        if self.packer.layout == "rows":
+            for name, table in separate_tables(model).items():
+                self.file.with_name(name).write_bytes(table)
+        self.file.write_bytes(model.SerializeToString())
+        del model
         self._open(checkpoint)
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The written graph."""
+        return onnx.load(self.file)
 
     @abstractmethod
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto: ...
 
     def _open(self, checkpoint: Checkpoint) -> None:
-        GraphSession.__init__(self, self.model, self.packer)
+        GraphSession.__init__(self, self.file, self.packer)
 
     def in_numpy(self, texts: Sequence[EncodedText]) -> list[Floats] | None:
         """Run the texts where this machine has no kernels for the graph; None where it has."""

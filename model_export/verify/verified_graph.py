@@ -11,7 +11,6 @@ from bert.data.examples import LabelledFile
 from bert.errors import BertError
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Compared
-from model_export.graph.graph_checks import check_structure
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
@@ -35,8 +34,13 @@ class ExportContext:
         dev_limit: int | None = None,
         *,
         few_texts: bool = False,
+        folder: Path | None = None,
     ) -> None:
-        """`dev` is labelled data, of which at most `dev_limit` examples are read; `few_texts` compares on few."""
+        """`dev` is labelled data, of which at most `dev_limit` examples are read; `few_texts` compares on few.
+
+        Graphs are written to `folder`, by default to one of their own each.
+        """
+        self.folder = folder
         self.checkpoint, self._dev, self._dev_limit = checkpoint, dev, dev_limit
         self.dev_file = dev.path if isinstance(dev, LabelledFile) else dev
         texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
@@ -119,7 +123,7 @@ class ExportContext:
     @cached_property
     def float32(self) -> Exporter:
         """The float32 graph."""
-        return EXPORTERS["fp32"](self.checkpoint, ())
+        return EXPORTERS["fp32"](self.checkpoint, (), self.folder)
 
     @cached_property
     def dev(self) -> DevSet:
@@ -162,8 +166,7 @@ def build(context: ExportContext, precision: str) -> Exporter:
             exported = context.float32
         else:
             texts = context.calibration_texts if precision == "int8" else ()
-            exported = EXPORTERS[precision](checkpoint, texts)
-        check_structure(exported.model, len(checkpoint.config.layer_order))
+            exported = EXPORTERS[precision](checkpoint, texts, context.folder)
         return exported
 
 

@@ -105,8 +105,10 @@ def write_tiny_bundle(
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
     )
-    model, tables = separate_tables(graph)
-    write_bundle(folder, manifest, {"model.onnx": model, "tokenizer.json": tokenizer, **tables})
+    tables = separate_tables(graph)
+    write_bundle(
+        folder, manifest, {"model.onnx": graph.SerializeToString(), "tokenizer.json": tokenizer, **tables}
+    )
 
 
 def write_tiny_bundles(folder: Path) -> None:
