@@ -179,7 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _export(settings: ExportSettings) -> None:
     if settings.demo:
-        build_demo(settings.models, settings.out, settings.precision, settings.tolerance_of)
+        names = [name for name in ExportSettings.model_fields if name.startswith("tolerance_")]
+        given = {name.replace("_", "-"): getattr(settings, name) for name in names}
+        options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        build_demo(settings.models, settings.out, settings.precision, options)
         return
     # Imported here: --help and --demo with nothing to do need no onnx.
     from bert.checkpoint.base_models import resolve_checkpoint

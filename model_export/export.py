@@ -18,8 +18,9 @@ from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
+from model_export import progress
 from model_export.graph.bodies import attention_cost
-from model_export.progress import expect, say, step
+from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose, tried
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter
@@ -102,7 +103,7 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
             _ = context.dev  # an unreadable file is refused before a minute of work
     elif precision in (AUTO, "int8"):
         context.take_recorded_dev()
-    expect(context.costs_of(tried(precision)))
+    progress.current.expect(context.costs_of(tried(precision)))
     if precision == AUTO:
         return choose(context, tolerance_of)
     return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})

@@ -16,6 +16,7 @@ EVERY_S = 0.25
 PRIOR_S = 0.5
 """Seconds of work for which this machine is taken to be as fast as the one that the expectations are from."""
 BAR = 24  # characters
+_CLEAR = "\r\x1b[K"
 
 
 class Progress:
@@ -24,12 +25,11 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the clock."""
         self._clock, self._last = clock, clock()
-        self._done = self._spent = self._total = 0.0
-        self._start = self._end = 0.0
+        self._done = self._spent = self._total = self._start = self._end = 0.0
         self.step = ""
 
     def expect(self, seconds: float) -> None:
-        """Take in how long the rest should take."""
+        """Take in how long the rest should take on the machine that the expectations are from."""
         self._total = self._done + seconds
 
     def begin(self, step: str, seconds: float) -> None:
@@ -39,8 +39,9 @@ class Progress:
 
     def advance(self, share: float) -> None:
         """Take in which share of the step is done, 1 at its end."""
-        now, reached = self._clock(), self._start + share * (self._end - self._start)
-        self._spent, self._done, self._last = self._spent + now - self._last, reached, now
+        now, expected = self._clock(), self._end - self._start
+        self._spent += now - self._last if expected else 0
+        self._done, self._last = self._start + share * expected, now
 
     def estimate(self) -> tuple[float, float | None]:
         """Return the share of all work that is done, 0 to 1, and the seconds left; None as long as nothing is expected."""
@@ -52,37 +53,25 @@ class Progress:
         return done / total, (total - done) * slowness
 
 
-_progress = Progress()
+current = Progress()
+"""Progress of the export that this process makes."""
 _lock = threading.Lock()
-
-
-def expect(seconds: float) -> None:
-    """Say how long the rest of the export should take, on the machine that the expectations are from."""
-    _progress.expect(seconds)
-
-
-def advance(share: float) -> None:
-    """Say which share of the step in progress is done."""
-    _progress.advance(share)
 
 
 @contextmanager
 def step(what: str, seconds: float = 0.0) -> Iterator[None]:
     """Print what is being done, and how long it took once it is; it should take `seconds`."""
-    start, has_bar = time.perf_counter(), sys.stderr.isatty()
-    _progress.begin(what, seconds)
-    if not has_bar:
-        print(f"  {what} ... ", end="", file=sys.stderr, flush=True)
-    took = "failed"
+    start, line, took = time.perf_counter(), f"  {what} ... ", "failed"
+    current.begin(what, seconds)
+    if not sys.stderr.isatty():
+        print(line, end="", file=sys.stderr, flush=True)
+        line = ""
     try:
         yield
         took = f"{time.perf_counter() - start:.1f} s"
-        _progress.advance(1.0)
+        current.advance(1.0)
     finally:
-        if has_bar:
-            say(f"  {what} ... {took}")
-        else:
-            print(took, file=sys.stderr, flush=True)
+        say(line + took)
 
 
 def say(line: str) -> None:
@@ -98,13 +87,12 @@ def shown(file: Path | None = None) -> Iterator[None]:
     The file is {"step", "done" (0 to 1), "seconds_left" (null as long as nothing is known)} and goes at the end. Raises
     ConfigError where it cannot be written.
     """
-    global _progress
-    _progress, stop = Progress(), threading.Event()
-    if file is not None:
-        try:
-            _write(file)
-        except OSError as error:
-            raise ConfigError(f"progress file {file} cannot be written: {error.strerror}") from None
+    global current
+    current, stop = Progress(), threading.Event()
+    try:
+        _show(file)
+    except OSError as error:
+        raise ConfigError(f"progress file {file} cannot be written: {error.strerror}") from None
     thread = threading.Thread(target=_keep_shown, args=(file, stop), name="progress", daemon=True)
     thread.start()
     try:
@@ -112,38 +100,31 @@ def shown(file: Path | None = None) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        if sys.stderr.isatty():
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
         if file is not None:
             file.unlink(missing_ok=True)
 
 
 def _keep_shown(file: Path | None, stop: threading.Event) -> None:
-    has_bar = sys.stderr.isatty()
     while not stop.wait(EVERY_S):
-        if has_bar:
-            with _lock:
-                print(f"{_CLEAR}{_bar()}", end="", file=sys.stderr, flush=True)
-        if file is not None:
-            with suppress(OSError):  # a full disk ends the export where it writes the bundle
-                _write(file)
-    if has_bar:
-        print(_CLEAR, end="", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a full disk ends the export where it writes the bundle
+            _show(file)
 
 
-def _bar() -> str:
-    done, left = _progress.estimate()
-    bar = "#" * int(BAR * done)
-    seconds = "" if left is None else f" {left:3.0f} s left:"
-    return f"  [{bar:-<{BAR}}] {done:4.0%}{seconds} {_progress.step}"[
-        : shutil.get_terminal_size().columns - 1
-    ]
-
-
-def _write(file: Path) -> None:
-    done, left = _progress.estimate()
-    aside = file.with_name(f".{file.name}.partial")
-    state = {"step": _progress.step, "done": done, "seconds_left": left}
-    aside.write_text(json.dumps(state), encoding="utf-8")
-    aside.replace(file)
-
-
-_CLEAR = "\r\x1b[K"
+def _show(file: Path | None) -> None:
+    done, left = current.estimate()
+    if sys.stderr.isatty() and left is not None:
+        bar = f"  [{'#' * int(BAR * done):-<{BAR}}] {done:4.0%} {left:3.0f} s left: {current.step}"
+        with _lock:
+            print(
+                f"{_CLEAR}{bar[: shutil.get_terminal_size().columns - 1]}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+    if file is not None:
+        aside = file.with_name(f".{file.name}.partial")
+        state = {"step": current.step, "done": done, "seconds_left": left}
+        aside.write_text(json.dumps(state), encoding="utf-8")
+        aside.replace(file)

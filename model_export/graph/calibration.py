@@ -11,6 +11,7 @@ from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
+from model_export import progress
 from model_export.reference import Floats, Reference
 
 MAX_TOKENS = 4096
@@ -37,7 +38,8 @@ class Calibration:
         texts = _first(encodings, MAX_TOKENS * min(layers, MAX_SHARING) // layers)
         self._kept: dict[str, list[Floats]] = {}
         self._last: tuple[Floats, Floats] | None = None
-        self._layers = Reference(config, spec, _Wide(weights), observe=self._observe).layers(texts)
+        reference = Reference(config, spec, _Wide(weights), observe=self._observe)
+        self._layers = _counted(reference.layers(texts), len(config.layer_order))
         self._shares_layers = config.shares_layers
 
     def inputs(self, name: str) -> Floats:
@@ -55,6 +57,13 @@ class Calibration:
         if self._last is None or self._last[0] is not x:  # queries, keys and values read the same
             self._last = x, x.astype(np.float32)
         self._kept.setdefault(name, []).append(self._last[1])
+
+
+def _counted(layers: Iterator[Floats], count: int) -> Iterator[Floats]:
+    """Yield the layers, and report each as done when the next one is asked for."""
+    for done, layer in enumerate(layers, start=1):
+        yield layer
+        progress.current.advance(done / count)
 
 
 class _Wide(Mapping[str, Floats]):

@@ -66,7 +66,7 @@ class GraphSession:
         source = graph if isinstance(graph, Path) else graph.SerializeToString()
         self._session = open_session(source, provider, session_options(threads, packer.layout))
         if packer.layout == "rows" and threads == 1:
-            self._runs = os.cpu_count() or 1
+            self._runs = _cores()
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
@@ -89,6 +89,12 @@ class GraphSession:
     def _run_each(self, batches: Iterable[list[EncodedText]]) -> list[Floats]:
         with ThreadPoolExecutor(self._runs) as pool:
             return [output for outputs in pool.map(self.run, batches) for output in outputs]
+
+
+def _cores() -> int:
+    """Return the number of cores, or how many of them the environment leaves to numpy's products."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdecimal() else os.cpu_count() or 1
 
 
 def _batches(texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:

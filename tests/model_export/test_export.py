@@ -1,8 +1,11 @@
 """`bert-export` from the command line to the bundle, and what is left where it fails: nothing."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,7 @@ from model_export.verify.precision import Exporter
 from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
 from tests.support.checkpoints import SPECS, dev_file, write_checkpoint
+from tests.support.process import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +273,43 @@ def test_demo_builds_what_is_not_there_and_leaves_the_rest(
     (checkpoint / "task.json").write_text(json.dumps({**task, "max_tokens": 64}))
     assert main(arguments) == 0
     assert read_bundle(tmp_path / "tiny").manifest.task.max_tokens == 64
+
+
+def test_demo_bundles_are_built_side_by_side_and_their_messages_are_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["a", "b", "broken"]
+    for name in names:
+        write_checkpoint(tmp_path / "models" / name, SPECS["classification"])
+    (tmp_path / "models" / "broken" / "config.json").write_text("{}", encoding="utf-8")
+    arguments = ["--demo", "--models", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--precision", "fp32"]) == 1
+    shown = capsys.readouterr().err
+    for name in names[:2]:
+        lines = shown.partition(f"{tmp_path / 'out' / name}:\n")[2].splitlines()
+        assert lines[0].startswith(f"  reading {tmp_path / 'models' / name} ... ")
+        assert lines[5].startswith(f"{tmp_path / 'out' / name} is ready")
+    assert "bert-export: " in shown.partition("broken:\n")[2]
+    assert shown.endswith(f"bert-export: not built: {tmp_path / 'out' / 'broken'}\n")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names[:2]
+
+
+def test_an_interrupt_ends_all_exports_of_demo_bundles(tmp_path: Path) -> None:
+    for name in "ab":
+        write_checkpoint(tmp_path / "models" / name, SPECS["classification"])
+    arguments = ["--demo", "--models", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "model_export.command", *arguments]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    while not any(file.stat().st_size for file in tmp_path.glob("tmp*/*.json")):  # it has begun
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=30)
+    assert process.returncode == 130 and shown.endswith("interrupted; what was not finished is not there\n")
+    assert not list(tmp_path.glob("tmp*"))
+    for finished in (tmp_path / "out").glob("*"):
+        read_bundle(finished)
 
 
 def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
