@@ -35,6 +35,7 @@ _DEBERTA_V3 = {
 SHAPES: dict[str, dict[str, Any]] = {
     "minilm-l6": {"model_type": "bert", **BERT_SHAPES["minilm"]},
     "bert-base": {"model_type": "bert"},
+    "bert-large": {"model_type": "bert", **BERT_SHAPES["large"]},
     "distilbert-base": {"model_type": "distilbert"},
     "ernie-3.0-medium": {
         "model_type": "ernie",
@@ -49,6 +50,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "electra-small": {"model_type": "electra"},
     "electra-base": {"model_type": "electra", "embedding_size": 768, **_BASE},
     "roberta-base": {"model_type": "roberta", "vocab_size": 50265, "type_vocab_size": 1, **_ROBERTA},
+    "xlm-roberta-base": {
+        "model_type": "xlm-roberta",
+        "vocab_size": 250002,
+        "type_vocab_size": 1,
+        **_ROBERTA,
+    },
     "albert-base": {"model_type": "albert", **_BASE},
     "mpnet-base": {"model_type": "mpnet", "vocab_size": 30527, **_ROBERTA},
     "deberta-base": {**_DEBERTA, "model_type": "deberta"},

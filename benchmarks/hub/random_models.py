@@ -1,0 +1,64 @@
+"""Classifiers of published shapes with random weights, each with a tokenizer of as many pieces."""
+
+import itertools
+import json
+import shutil
+import string
+from importlib import resources
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from benchmarks.serve.baselines.encoder_shapes import MAX_TOKENS, SHAPES, SPECIAL_PIECES, write_encoder
+from bert.checkpoint.base_models import MINILM, resolve_base
+
+NAMES = (
+    "minilm-l6",
+    "bert-base",
+    "bert-large",
+    "xlm-roberta-base",
+    "deberta-v3-base",
+    "modernbert-base",
+    "tiny",
+)
+UNIGRAM = ("xlm-roberta-base", "deberta-v3-base")
+"""Models with a tokenizer of Unigram pieces, which is made up; the others get the WordPiece of all-MiniLM-L6-v2."""
+SCORES = {"word": -10.0, "letter": -15.0, "other": -20.0}
+
+
+def write_model(name: str, folder: Path) -> None:
+    """Write one of NAMES as `transformers` does."""
+    write_encoder(name, folder)
+    if name in UNIGRAM:
+        unigram(SHAPES[name]["vocab_size"]).save(str(folder / "tokenizer.json"))
+    elif name != "tiny":
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(resolve_base(MINILM) / file, folder)
+        stated = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        stated["model_max_length"] = MAX_TOKENS
+        (folder / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
+
+
+def unigram(size: int) -> tokenizers.Tokenizer:
+    """Return a tokenizer of so many pieces: special ones, the words of the shipped texts, their letters, made-up ones."""
+    shipped = resources.files("model_export.verify")
+    text = "".join(shipped.joinpath(file).read_text("utf-8") for file in ("sentences.txt", "texts.json"))
+    scores = dict.fromkeys(SPECIAL_PIECES, 0.0)
+    scores |= dict.fromkeys(sorted(f"\u2581{word}" for word in set(text.split())), SCORES["word"])
+    scores |= dict.fromkeys(sorted({"\u2581", *text} - set(string.whitespace)), SCORES["letter"])
+    for letters in itertools.product(string.ascii_lowercase, repeat=5):
+        if len(scores) == size:
+            break
+        scores.setdefault("".join(letters), SCORES["other"])
+    pieces = list(scores.items())[:size]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=SPECIAL_PIECES.index("[UNK]")))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens(list(SPECIAL_PIECES))
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in ("[CLS]", "[SEP]")],
+    )
+    return backend
