@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
     from service.engine.bundle_folders import FoundBundles
+    from service.exports.better_exports import Serving
     from service.settings import ServeSettings
 
 SAGEMAKER_PORT, SAGEMAKER_MODEL = 8080, Path("/opt/ml/model")
@@ -117,13 +118,25 @@ def serve(settings: "ServeSettings") -> int:
     if frontends := count_frontends(settings):
         from service.workers.supervisor import Supervisor
 
-        return Supervisor(settings, found, listener, frontends).run()
+        supervisor = Supervisor(settings, found, listener, frontends)
+        with _better_exports(settings, supervisor):
+            return supervisor.run()
     from service.http.app import create_app
     from service.http.server import Server
     from service.workers.open_models import open_models
 
     app = create_app(settings, partial(open_models, found=found))
-    return Server(app, app.service, url).serve_until_signal(listener)
+    with _better_exports(settings, app.service):
+        return Server(app, app.service, url).serve_until_signal(listener)
+
+
+def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractContextManager[object]:
+    """Export the settings' better bundles until the block ends, if there are any."""
+    if not settings.better_bundles:
+        return nullcontext()
+    from service.exports.better_exports import BetterExports
+
+    return BetterExports(settings, serving)
 
 
 def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
@@ -132,7 +145,7 @@ def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
     from service.listener import listen
 
     listen(settings).close()  # a port that is taken is better found before an export of minutes
-    return prepare(settings)
+    return prepare(settings, answer_first=True)
 
 
 def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:

@@ -52,11 +52,13 @@ class ServeSettings(CommandSettings):
     model: Annotated[list[str], NoDecode] = Field(
         default=[],
         description="Models of the hub (`org/name`, `org/name@revision`) or checkpoint folders, separated by commas. "
-        "Each is exported before its first start. Requests call it by the last part of its name, or by another: "
+        "Each is exported at its first start. Requests call it by the last part of its name, or by another: "
         "`NAME=org/name`. See [hub.md](hub.md).",
     )
     model_precision: Literal["auto", "fp32", "fp16", "int8"] = Field(
-        "auto", description="Precision of `model`'s exports, as `bert-export --precision` takes it."
+        "auto",
+        description="Precision of `model`'s exports, as `bert-export --precision` takes it. With auto and no CUDA a model "
+        "is served in float32 at once, and in 8 bits when that is exported.",
     )
     model_cache: Path = Field(
         default=Path("~/.cache/bert-serve"),
@@ -248,16 +250,24 @@ class ServeSettings(CommandSettings):
     access_log: bool = Field(False, description="Log a line for each request.")
 
     _failed_models: dict[str, str] = PrivateAttr(default_factory=dict)
+    _better_bundles: dict[Path, Path] = PrivateAttr(default_factory=dict)
 
     @property
     def failed_models(self) -> dict[str, str]:
         """Models of `model` that could not be exported: name → reason. No setting, but found before the start."""
         return self._failed_models
 
-    def with_exports(self, bundles: list[Path], failed_models: dict[str, str]) -> Self:
-        """Return the settings with other bundles, and with the models that could not be exported."""
+    @property
+    def better_bundles(self) -> dict[Path, Path]:
+        """Bundles of `model` that are served until a better one is exported: folder → that one's. No setting either."""
+        return self._better_bundles
+
+    def with_exports(
+        self, bundles: list[Path], failed_models: dict[str, str], better_bundles: dict[Path, Path]
+    ) -> Self:
+        """Return the settings with other bundles, the models that could not be exported, and those that will be better."""
         changed = self.model_copy(update={"bundles": bundles})
-        changed._failed_models = failed_models
+        changed._failed_models, changed._better_bundles = failed_models, better_bundles
         return changed
 
     @field_validator("model_cache")

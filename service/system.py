@@ -82,6 +82,15 @@ def release_free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def run_in_background() -> None:
+    """Let this process run only while no other wants the processor, and be the first to be killed if memory runs out."""
+    os.nice(19)
+    with suppress(AttributeError, OSError):  # not on macOS
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def exit_at_once(_: int, __: FrameType | None) -> None:
     """End the process with code 0; an exception during an import might be taken for a failed import."""
     os._exit(0)

@@ -217,6 +217,8 @@ class ModelInfo(Result):
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     why_fallback: str | None = None
+    export: dict[str, Any] | None = None
+    """Export of its 8-bit graph while the float32 graph is served; None if there is none."""
     batch_tokens: int | None = None
     dev_score: dict[str, Any] = field(default_factory=dict)
     parity: dict[str, Any] = field(default_factory=dict)

@@ -1,5 +1,7 @@
 """What a service serves: models and the interface of their engines, and the registry that finds models by name."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bundle import Bundle
+from bert.bundle import TOKENIZER, Bundle
 from bert.errors import (
     BundleError,
     ConfigError,
@@ -100,6 +102,18 @@ class Model:
     def version(self) -> str:
         """Hash of the manifest, which contains its files' hashes."""
         return str(self.bundle.manifest.to_dict()[SHA256])
+
+    @property
+    def origin(self) -> str:
+        """Hash of checkpoint, tokenizer and task: what is tokenised for a bundle can be run by another of the same origin.
+
+        Of a bundle whose manifest names no checkpoint it is `version`.
+        """
+        manifest = self.bundle.manifest
+        if not manifest.source:
+            return self.version
+        parts = (manifest.source, self.spec.to_dict(), manifest.files[TOKENIZER], manifest.hidden_size)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def provider(self) -> str:

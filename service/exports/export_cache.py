@@ -1,7 +1,8 @@
 """The folder where exported models are kept.
 
-    CACHE/org--name/REVISION.commit    commit that a branch or a tag stood for when it was last looked up
-    CACHE/org--name/KEY/NAME/          bundle of the model that requests call NAME
+    CACHE/org--name/REVISION.commit           commit that a branch or a tag stood for when it was last looked up
+    CACHE/org--name/KEY/NAME/                 bundle of the model that requests call NAME
+    CACHE/org--name/KEY/NAME.progress.json    progress of its export, while it is exported in the background
 
 KEY is the commit (of a folder: a hash of its files' sizes and times), the precision, and the version of the exporter.
 """
@@ -9,9 +10,11 @@ KEY is the commit (of a folder: a hash of its files' sizes and times), the preci
 import fcntl
 import hashlib
 import importlib.util
+import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +28,9 @@ from bert.names import HubName
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
 
+FIRST = "first"
+"""Precision, in a key, of the float32 bundle that a service starts with: it is compared on a handful of texts only."""
+LOCK_POLL_S = 0.1
 _EXPORTER = ("bert", "model_export")
 _MAIN = "main"
 
@@ -62,21 +68,21 @@ class ExportCache:
         return self.folder / model.slug / f"{quote(hub.revision or _MAIN, safe='')}.commit"
 
     @contextmanager
-    def lock(self, model: NamedModel) -> Iterator[int]:
-        """Wait until no other process exports this model; gives the lock's descriptor, which a child may inherit.
+    def lock(self, model: NamedModel, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[int]:
+        """Wait until no other process exports this model in this precision, or until this one is stopped.
 
-        Raises BundleError where the folder cannot be written.
+        Gives the lock's descriptor, which a child may inherit. Raises BundleError where the folder cannot be written.
         """
         place = self.folder / model.slug
         try:
             place.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(place / f".{self.precision}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise BundleError(
                 f"{place} cannot be written: {error.strerror}; name another folder with --model-cache"
             ) from None
         try:
-            _wait_for(descriptor, model)
+            _wait_for(descriptor, model, is_stopped)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -109,12 +115,15 @@ def exporter_version() -> str:
     return f"{number}-{found.hexdigest()[:12]}"
 
 
-def _wait_for(descriptor: int, model: NamedModel) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        LOGGER.info("%s is being exported by another process, which is waited for", model.name)
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        pass  # a disk without locks: two exports at once are wasted work, and no more
+def _wait_for(descriptor: int, model: NamedModel, is_stopped: Callable[[], bool]) -> None:
+    for attempt in itertools.count():
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not attempt:
+                LOGGER.info("%s is being exported by another process, which is waited for", model.name)
+        except OSError:
+            return None  # a disk without locks: two exports at once are wasted work, and no more
+        if is_stopped():
+            return None
+        time.sleep(LOCK_POLL_S)

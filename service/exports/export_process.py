@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
 from bert.errors import BundleError
+from service.exports.export_cache import FIRST
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
 from service.system import handled
@@ -29,6 +30,9 @@ _PREFIX = "bert-export: "
 _CHILD = """
 import runpy, sys
 sys.path[:] = {path!r}
+if {in_background!r}:
+    from service.system import run_in_background
+    run_in_background()
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 """Code of the child, with its parent's import path. It runs with -P: `python -c` and `python -m` would look into the
@@ -41,14 +45,27 @@ def look_up(model: NamedModel, lock: int, *, as_log: bool) -> str:
     return _run(model, "bert.checkpoint.hub", [str(model.hub)], lock, as_log=as_log)
 
 
-def export(model: NamedModel, commit: str, out: Path, precision: str, lock: int, *, as_log: bool) -> None:
-    """Write a model's bundle to `out`. Raises BundleError with the reason of an export that failed."""
+def export(
+    model: NamedModel,
+    commit: str,
+    out: Path,
+    precision: str,
+    lock: int,
+    *,
+    as_log: bool,
+    is_stopped: Callable[[], bool] | None = None,
+) -> None:
+    """Write a model's bundle to `out`. Raises BundleError with the reason of an export that failed.
+
+    With `is_stopped` it is work in the background: the child has the lowest priority, and ends once that is true.
+    """
     hub = model.hub
     _require(model, "onnx", "safetensors", *(["huggingface_hub"] if hub is not None else []))
     checkpoint = model.checkpoint if hub is None else str(hub.at(commit))
-    options = {"checkpoint": checkpoint, "out": str(out), "name": model.name, "precision": precision}
+    options = {"checkpoint": checkpoint, "out": str(out), "name": model.name}
+    options["precision"] = "fp32" if precision == FIRST else precision
     arguments = [f"--{name}={value}" for name, value in options.items()]
-    _run(model, "model_export.cli", [*arguments, "--overwrite"], lock, as_log=as_log)
+    _run(model, "model_export.cli", [*arguments, "--overwrite"], lock, as_log=as_log, is_stopped=is_stopped)
 
 
 def _require(model: NamedModel, *packages: str) -> None:
@@ -60,14 +77,23 @@ def _require(model: NamedModel, *packages: str) -> None:
         )
 
 
-def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *, as_log: bool) -> str:
+def _run(
+    model: NamedModel,
+    module: str,
+    arguments: Sequence[str],
+    lock: int,
+    *,
+    as_log: bool,
+    is_stopped: Callable[[], bool] | None = None,
+) -> str:
     """Run a module to its end, with its progress on standard error; return the last line of its output.
 
     The child inherits the lock: it is held as long as either lives. Raises BundleError with the child's own reason. A
-    signal that stops this process ends the child first.
+    signal that stops this process ends the child first; in another thread than the main one `is_stopped` does.
     """
+    code = _CHILD.format(path=sys.path, module=module, in_background=is_stopped is not None)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD.format(path=sys.path, module=module), *arguments],
+        [sys.executable, "-P", "-c", code, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -83,7 +109,7 @@ def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *,
     is_main = threading.current_thread() is threading.main_thread()
     try:
         with handled(lambda number, _: stops.append(number)) if is_main else nullcontext():
-            while process.poll() is None and not stops:
+            while process.poll() is None and not stops and not (is_stopped and is_stopped()):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_S)
     finally:

@@ -103,6 +103,10 @@ class Service:
             raise NotReadyError(f"the service is {self._stage}; /health/ready says when it can answer")
         return self._loaded
 
+    def is_loaded(self) -> bool:
+        """Tell whether the models are loaded."""
+        return not self._stage
+
     def is_stopping(self) -> bool:
         """Tell whether `drain` was called."""
         return self._stage == STOPPING
@@ -303,7 +307,8 @@ class Service:
     async def _take_over(self, served: ServedModels) -> None:
         """Serve what the engine serves now, and then check what is new."""
         models = served.registry.models
-        new = [model for name, model in models.items() if name not in self.loaded.registry.models]
+        before = self.loaded.registry.models
+        new = [model for name, model in models.items() if before.get(name) is not model]
         self._unhealthy &= models.keys()
         self._loaded = replace(self.loaded, registry=served.registry, budgets=served.budgets)
         self._announce(served.registry)

@@ -1,5 +1,6 @@
 """Endpoints for operators: loaded models, health and metrics, with their response schemas."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,12 +13,22 @@ from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
 from bert.tasks.tags import TagScheme
 from service.engine.models import Model, SkippedBundle
+from service.exports.progress import read_progress
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError
 from service.tasks.schema import Example, Schema
 
 operations = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
+
+
+class ExportInfo(Schema):
+    """What is being done so that a model is served in 8 bits instead of float32."""
+
+    step: str
+    done: float | None = Field(description="Share that is done, 0 to 1; null if that is not known.")
+    seconds_left: float | None
+    error: str | None = Field(description="Reason why it failed; the next start tries again.")
 
 
 class ModelInfo(Schema):
@@ -50,6 +61,9 @@ class ModelInfo(Schema):
     batch_tokens: int = Field(description="Maximum tokens in a batch, configured or measured.")
     dev_score: dict[str, Any]
     parity: dict[str, Any]
+    export: ExportInfo | None = Field(
+        description="With `--model`: the export of its 8-bit graph, while the float32 one is served; null if there is none."
+    )
     ready: bool = Field(description="True while /health/ready?model=NAME responds with 200.")
     why_not_ready: str | None
 
@@ -79,6 +93,7 @@ class ModelsResponse(Schema):
                 "batch_tokens": 128,
                 "dev_score": {"accuracy": 0.91},
                 "parity": {},
+                "export": None,
                 "ready": True,
                 "why_not_ready": None,
             }
@@ -106,7 +121,10 @@ async def models(request: Request) -> Response:
     """List the loaded models."""
     service = service_of(request)
     registry, budgets = service.loaded.registry, service.loaded.budgets
-    infos = [_info(model, service, registry.defaults, budgets) for model in registry.models.values()]
+    infos = [
+        _info(model, service, registry.defaults, budgets, await _export_of(model, service))
+        for model in registry.models.values()
+    ]
     return JSONResponse(ModelsResponse(models=infos, left_out=list(registry.left_out)).model_dump())
 
 
@@ -155,8 +173,22 @@ async def metrics(request: Request) -> Response:
     return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+async def _export_of(model: Model, service: Service) -> ExportInfo | None:
+    better = service.settings.better_bundles.get(model.bundle.folder)
+    if better is None or (state := await asyncio.to_thread(read_progress, better)) is None:
+        return None
+    step = "failed" if "error" in state else state.get("step") or "exporting"
+    return ExportInfo(
+        step=step, done=state.get("done"), seconds_left=state.get("seconds_left"), error=state.get("error")
+    )
+
+
 def _info(
-    model: Model, service: Service, defaults: Mapping[str, str], budgets: Mapping[str, int]
+    model: Model,
+    service: Service,
+    defaults: Mapping[str, str],
+    budgets: Mapping[str, int],
+    export: ExportInfo | None,
 ) -> ModelInfo:
     manifest, spec = model.bundle.manifest, model.spec
     why_not_ready = service.why_model_not_ready(model.name)
@@ -180,6 +212,7 @@ def _info(
         batch_tokens=budgets[model.name],
         dev_score=dict(manifest.dev_score),
         parity=dict(manifest.parity),
+        export=export,
         ready=why_not_ready is None,
         why_not_ready=why_not_ready,
     )

@@ -145,6 +145,7 @@ class Dispatcher(ABC):
         """Run tasks on a slot's thread until one is None."""
         while (task := self._tasks.get()) is not None:
             task()
+            del task  # it holds an engine, which may be replaced
 
     def _join(self) -> None:
         for thread in self._threads:

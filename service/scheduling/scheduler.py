@@ -66,7 +66,8 @@ class Scheduler(Dispatcher):
         """
         super().__init__(queue, slots, clock, "engine")
         self.stuck_after_s = stuck_after_s
-        self._engines, self._multi_slot, self._observe = engines, multi_slot or {}, observe
+        self._engines, self._observe = engines, observe
+        self._multi_slot = {} if multi_slot is None else multi_slot  # an empty one may get more
         self._failures: Counter[str] = Counter()
         self._running: dict[int, tuple[float, Batch]] = {}
         """Start time and batch of what is in the engine, by the batch's id; the oldest is first."""

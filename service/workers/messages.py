@@ -41,8 +41,8 @@ class Hello:
     max_tokens: int
     budgets: dict[str, int]
     tasks: dict[str, str]
-    versions: dict[str, str]
-    """Model → hash of its manifest."""
+    origins: dict[str, str]
+    """Model → hash of its checkpoint, tokenizer and task."""
     defaults: dict[str, str] = field(default_factory=dict)
     bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
     """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as read and checked by the engine
@@ -64,7 +64,7 @@ class Hello:
             served.scheduler.max_tokens,
             dict(served.budgets),
             {model.name: model.spec.task for model in models},
-            {model.name: model.version for model in models},
+            {model.name: model.origin for model in models},
             dict(registry.defaults),
             [_sent(model) for model in models],
             [astuple(each) for each in registry.left_out],

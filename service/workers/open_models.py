@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bert.errors import BundleError
 from bert.manifest import CUDA
 from bert.packing import CostModel
 from service.engine import cost_curve
@@ -27,7 +28,7 @@ from service.scheduling.fair_queue import FairQueue, Throughput
 from service.scheduling.scheduler import HangLimit, MultiSlotEngine, Scheduler
 from service.scheduling.scheduler_protocol import ServedModels
 from service.settings import ServeSettings
-from service.system import usable_cores
+from service.system import release_free_memory, usable_cores
 
 RETRY_EVERY_S = 1.0
 """Seconds between two looks at the files of bundles that were skipped."""
@@ -66,11 +67,14 @@ async def open_models(
         scheduled.add(model, measured[model.name])
     served = ServedBundles(loaded, loader, scheduled, scheduled.start(metrics))
     LOGGER.info("%d models opened in %.1f s", len(models), time.monotonic() - began)
-    return replace(served.now(), changes=served.changes() if left_out else None)
+    return replace(served.now(), changes=served.changes() if left_out or settings.better_bundles else None)
 
 
 class ServedBundles:
-    """The bundles that a service found, and what is served of them; those that were skipped are tried again."""
+    """The bundles that a service found, and what is served of them.
+
+    Those that were skipped are tried again, and those with a better one are replaced by it once it is there.
+    """
 
     def __init__(
         self,
@@ -86,6 +90,8 @@ class ServedBundles:
             folder: each.without_engine() if isinstance(each, OpenedModel) else each
             for folder, each in loaded.items()
         }
+        self._better = {better: folder for folder, better in scheduled.settings.better_bundles.items()}
+        """Bundles that are waited for: folder → the folder whose place in `_bundles` it takes."""
 
     def now(self) -> ServedModels:
         """Return what is served."""
@@ -95,18 +101,23 @@ class ServedBundles:
         )
 
     async def changes(self) -> AsyncIterator[ServedModels]:
-        """Yield what is served after each bundle that was tried again, until none is skipped any more."""
+        """Yield what is served after each bundle that was tried, until none is skipped or waited for any more."""
         tried = self._loader.tried
+        tried |= {folder: {} for folder in self._better}
         seen = dict(tried)
-        while skipped := [
-            folder for folder, each in self._bundles.items() if isinstance(each, SkippedBundle)
-        ]:
+        while watched := [*self._skipped(), *self._better]:
             await asyncio.sleep(RETRY_EVERY_S)
-            now = await asyncio.to_thread(_states, skipped)
+            now = await asyncio.to_thread(_states, watched)
             for folder in settled(now, seen, tried):
-                self._bundles[folder] = await self._try(folder)
+                if folder in self._better:
+                    await self._improve(folder)
+                else:
+                    self._bundles[folder] = await self._try(folder)
                 yield self.now()
             seen = now
+
+    def _skipped(self) -> list[Path]:
+        return [folder for folder, each in self._bundles.items() if isinstance(each, SkippedBundle)]
 
     async def _try(self, folder: Path) -> Model | SkippedBundle:
         """Load a bundle and let it run, or say why that fails now."""
@@ -123,10 +134,32 @@ class ServedBundles:
         LOGGER.warning("model %s was left out and is served now", model.name)
         return model.without_engine()
 
-    def _open(self, folder: Path) -> tuple[OpenedModel, Measurement]:
+    async def _improve(self, better: Path) -> None:
+        """Let a better bundle run in place of the one before; that one goes on if the better one fails or is no faster."""
+        folder = self._better[better]
+        before = self._bundles[folder]
+        try:
+            model, measured = await asyncio.to_thread(self._open, better, folder)
+            if isinstance(before, Model) and model.origin != before.origin:
+                raise BundleError(f"{better} is of another checkpoint than {folder}; start the service again")
+        except Exception as error:
+            LOGGER.error("%s goes on as it is: its bundle in 8 bits cannot be served: %r", before.name, error)
+            return
+        del self._better[better]
+        if isinstance(before, Model) and model.bundle.manifest.precision == before.bundle.manifest.precision:
+            reason = model.why_fallback or model.bundle.manifest.choice.get("why", "")
+            LOGGER.warning("model %s goes on in %s: %s", model.name, model.bundle.manifest.precision, reason)
+            return
+        self._scheduled.add(model, measured)
+        self._bundles[folder] = model.without_engine()
+        await asyncio.to_thread(release_free_memory)
+        LOGGER.info("model %s is served in %s now", model.name, model.bundle.manifest.precision)
+
+    def _open(self, folder: Path, replaced: Path | None = None) -> tuple[OpenedModel, Measurement]:
         """Open and measure a bundle beside the others; raises what prevents that."""
         model, settings = self._loader.open(folder), self._scheduled.settings
-        if (error := duplicate_error(model, self._bundles.values())) is not None:
+        others = [each for place, each in self._bundles.items() if place != replaced]
+        if (error := duplicate_error(model, others)) is not None:
             raise error
         layout, batch_tokens = self._scheduled.layout, settings.batch_tokens
         measured = measure([model], layout, batch_tokens, use_cache=settings.keep_tuning)
@@ -158,7 +191,10 @@ class ScheduledModels:
         return self.layout.slots * max(self.longest.values())
 
     def add(self, model: OpenedModel, measured: Measurement) -> None:
-        """Add a model; call it on the event loop once the scheduler runs."""
+        """Add a model, or replace the one of that name; call it on the event loop once the scheduler runs.
+
+        A batch that runs keeps its engine, which is freed at its end.
+        """
         name, batch_tokens, curve = model.name, self.settings.batch_tokens, measured.curve
         if measured.cost is not None:
             model.engine.set_cost(measured.cost)
@@ -170,6 +206,7 @@ class ScheduledModels:
         self.longest[name] = max(large, batch_tokens or 0, model.spec.max_tokens)
         if batch_tokens is None:
             self.large_budgets[name] = large
+        self.multi_slot.pop(name, None)
         if measured.multi_slot_tokens is not None and model.multi_slot_engine is not None:
             self.multi_slot[name] = MultiSlotEngine(
                 model.multi_slot_engine, self.layout.slots_for_one_text, measured.multi_slot_tokens

@@ -97,8 +97,8 @@ class RemoteScheduler:
         """Connect to the engine process in the background, now and whenever it is replaced.
 
         `note_away` gets the requests and tokens that wait for an engine process. `on_second` is called every second.
-        `on_changed` is called when an engine process has another bundle of a model than this process had. By default this
-        process then ends, and its successor gets the new bundles.
+        `on_changed` is called when an engine process has a model of another checkpoint, tokenizer or task than this process
+        had. By default this process then ends, and its successor gets the new bundles.
         """
         self._path = runtime_dir / SOCKET
         self._on_changed = on_changed or leave
@@ -108,8 +108,8 @@ class RemoteScheduler:
         self._connection: Connection | None = None
         self._hello: Hello | None = None
         self._hellos = asyncio.Queue[Hello]()
-        self._versions = dict[str, str]()
-        """Version of each model that this process has had. Requests may be tokenised for it, so it never has another."""
+        self._origins = dict[str, str]()
+        """Origin of each model that this process has had. Requests may be tokenised for it, so it never has another."""
         self.engines_ended = 0
         """Number of engine processes that ended while this process was connected to them."""
         self._pending: dict[int, Pending] = {}
@@ -240,11 +240,11 @@ class RemoteScheduler:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
     def _welcomed(self, connection: Connection, hello: Hello) -> None:
-        known = self._versions
-        if differing := [n for n, version in hello.versions.items() if known.get(n, version) != version]:
+        known = self._origins
+        if differing := [n for n, origin in hello.origins.items() if known.get(n, origin) != origin]:
             self._changed(differing)
             return
-        known |= hello.versions
+        known |= hello.origins
         is_new = connection is not self._connection
         if is_new and self._hello is not None:
             LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))

@@ -115,6 +115,14 @@ class Supervisor:
                 remove_runtime_dir(self.runtime_dir)
         return FAILURE if self._failed else 0
 
+    def is_loaded(self) -> bool:
+        """Tell whether the models are, or were, loaded."""
+        return self._was_ready
+
+    def is_stopping(self) -> bool:
+        """Tell whether a signal has come."""
+        return self._stopping
+
     def _step(self) -> bool:
         """Handle ended children and start those that are due; return whether any is left."""
         self._was_ready |= (self.runtime_dir / READY).exists()
