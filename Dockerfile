@@ -1,6 +1,20 @@
-# The service on CPU with the demo bundles.
-#   docker build -t bert-serve . && docker run --rm -p 127.0.0.1:8000:8000 bert-serve
-# Own bundles: docker run -v "$PWD/bundles:/bundles:ro" ...
+# Two images of the service on CPU:
+#   docker build -t bert-serve .                           serves bundles: yours, or those of the demo
+#   docker build -t bert-serve:export --target export .    serves checkpoints and models of the hub too, with --model
+# Run them: docs/quickstart.md
+
+# What both images are, but for their packages and files.
+FROM python:3.11-slim-bookworm AS base
+# The address is a variable, not an argument: arguments of docker run do not replace it.
+ENV PATH=/opt/bert/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 BERT_SERVE_HOST=0.0.0.0
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin bert && install -d -o bert /cache
+USER 10001
+# Without `bundles` the service takes the folder of that name here: /bundles.
+WORKDIR /
+EXPOSE 8000
+HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health/ready', timeout=2)"]
+ENTRYPOINT ["bert-serve"]
 
 # The dependencies of the service, in a layer of their own: a change of code does not install them again.
 FROM python:3.11-slim-bookworm AS environment
@@ -31,15 +45,14 @@ FROM environment AS application
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps .
 
-FROM python:3.11-slim-bookworm
-ENV PATH=/opt/bert/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin bert
+FROM application AS exporter
+RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install -c requirements/constraints.txt ".[export]"
+
+FROM base AS export
+# Downloads and exports are kept here: mount a volume.
+ENV XDG_CACHE_HOME=/cache
+COPY --from=exporter /opt/bert /opt/bert
+
+FROM base
 COPY --from=application /opt/bert /opt/bert
 COPY --from=bundles /bundles /bundles
-USER 10001
-WORKDIR /tmp
-EXPOSE 8000
-HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health/ready', timeout=2)"]
-ENTRYPOINT ["bert-serve"]
-CMD ["--host", "0.0.0.0", "--port", "8000", "--bundles", "/bundles"]

@@ -17,7 +17,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick test-slow clients check format docs docs-serve screenshots bench bench-compare gpu-check containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow clients check format wheel docs docs-serve screenshots bench bench-compare gpu-check containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ format: venv ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+wheel: venv ## the packages to publish, the product and its client, into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -t wheel -d dist
+	@cd client && "$(CURDIR)/$(BIN)/python" -m hatchling build -t wheel -d "$(CURDIR)/dist"
+
 docs: ## build the documentation into site/, links checked; it needs no server
 	@scripts/docs.sh build $(ARGS)
 
@@ -87,13 +92,13 @@ bench-compare: venv ## every server in turn on the same weights and texts: a tab
 gpu-check: ## everything on a GPU, in nine minutes at most, to runs/gpu-check; without a GPU in small
 	@$(firstword $(PYTHON) $(wildcard $(BIN)/python) python3) -m benchmarks.gpu_check $(ARGS)
 
-containers: ## build the image, start it with Prometheus, ask it, take it down
+containers: ## build the images, start them with Prometheus, ask it, take it down
 	@scripts/check_containers.sh
 
 lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-ray .venv-docs bundles site
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-ray .venv-docs bundles site dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

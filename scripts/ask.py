@@ -1,6 +1,6 @@
-"""Ask a running service on all four endpoints and check the answers; ask its Prometheus too.
+"""Ask a running service on all four endpoints, or on those named, and check the answers; ask its Prometheus too.
 
-python scripts/ask.py --url http://127.0.0.1:8000 [--prometheus http://127.0.0.1:9090] [--wait-s 60]
+python scripts/ask.py --url http://127.0.0.1:8000 [--prometheus http://127.0.0.1:9090] [--wait-s 60] [similarity ...]
 """
 
 import argparse
@@ -30,13 +30,19 @@ def main() -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--prometheus", help="its address, where one scrapes the service")
     parser.add_argument("--wait-s", type=float, default=60, help="wait so long for readiness and scrapes")
+    checks: dict[str, Callable[[str], None]] = {
+        "classify": classify,
+        "ner": ner,
+        "similarity": similarity,
+        "qa": qa,
+    }
+    parser.add_argument("endpoints", nargs="*", help=f"of {', '.join(checks)}; all by default")
     args = parser.parse_args()
-    checks: list[Callable[[str], None]] = [classify, ner, similarity, qa]
     try:
         until(lambda: get(f"{args.url}/health/ready"), args.wait_s)
-        for check in checks:
-            check(args.url)
-            print(f"  /{check.__name__}: right")
+        for endpoint in args.endpoints or checks:
+            checks[endpoint](args.url)
+            print(f"  /{endpoint}: right")
         if args.prometheus:
             until(lambda: scraped(args.prometheus), args.wait_s)
             print("  Prometheus: the target is up and has the bert_ metrics")

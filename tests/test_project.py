@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,27 @@ def test_every_dependency_has_its_reason() -> None:
     reasons = (ROOT / "docs/decisions/0001-dependencies.md").read_text()
     missing = [requirement.name for requirement in requirements() if f"`{requirement.name}`" not in reasons]
     assert missing == []
+
+
+def test_the_readme_names_the_version() -> None:
+    assert f"Version {project()['version']} " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_wheel_has_every_file_of_its_packages_and_its_licenses(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("bert_train_serve-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = ["bert", "model_export", "training", "service"]
+    wanted = {
+        str(file.relative_to(ROOT))
+        for package in packages
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert {name for name in names if ".dist-info/" not in name} == wanted
+    licenses = {name.partition("/licenses/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert {"LICENSE", "NOTICE", "licenses/training-data.md"} <= licenses
 
 
 def test_prometheus_scrapes_the_service_of_the_compose_file() -> None:

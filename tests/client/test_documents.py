@@ -1,4 +1,4 @@
-"""The Python that docs/client.md and the package's README show, run against a service."""
+"""The Python that docs/client.md and both READMEs show, run against a service."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from tests.support.documents import FENCED, ROOT
 from tests.support.live import Live, serving
 
-PAGES = ("docs/client.md", "client/README.md")
+PAGES = ("README.md", "docs/client.md", "client/README.md")
 BLOCKS = [
     found[2] for page in PAGES for found in FENCED.finditer((ROOT / page).read_text()) if found[1] == "python"
 ]

@@ -19,7 +19,7 @@ PAGES = sorted(
 )
 STUDIES_AT = "c697517"
 """Commit that pages name where they show the command of a study whose code is not in the tree any more."""
-PROGRAMS = ("bash", "bert-", "curl", "docker", "head ", "make", "pip", "python", "torchrun")
+PROGRAMS = ("bash", "bert-", "cd ", "curl", "docker", "git ", "head ", "make", "pip", "python", "torchrun")
 """How a command line begins; anything else in a block of sh is something that no test looks at."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
