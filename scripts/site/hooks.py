@@ -10,8 +10,8 @@ from mkdocs.structure.pages import Page
 
 from scripts.site import http_reference, sources
 
-FOUND_LAST = ("decisions/", "measurements/", "source/")
-"""Folders whose pages the search shows after all others: what was, and how it came to be."""
+FOUND_FIRST, FOUND_LAST = "faq.md", ("decisions/", "measurements/", "source/CHANGELOG.md")
+"""Pages that the search shows before those that match as well, and after all others: what was, and how it came to be."""
 ICON = sources.ROOT / "service/web/static/icon.svg"
 
 
@@ -50,6 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files of the project into links to their pages, and rank the page in the search."""
+    if page.file.src_uri == FOUND_FIRST:
+        page.meta["search"] = {"boost": 2}
     if page.file.src_uri.startswith(FOUND_LAST):
         page.meta["search"] = {"boost": 1e-4}  # a word in a title counts 1000 times as much as one in a text
     return sources.relink(markdown, page.file.src_uri)
