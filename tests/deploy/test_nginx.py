@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from service.settings import ServeSettings
+from tests.support.documents import ROOT, blocks
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.tiny import write_tiny_bundles
 
@@ -187,6 +188,22 @@ def test_under_a_path_the_pages_load_and_lines_are_answered(live: Live, tmp_path
         line = json.dumps({"text": "a film"}).encode() + b"\n"
         reply = client.post("/bert/classify", line * 2, content_type="application/x-ndjson", **key)
         assert (reply.status, len(reply.body.splitlines())) == (200, 2)
+
+
+@needs_nginx
+def test_pages_of_another_site_may_call_with_the_headers_of_the_page(live: Live, tmp_path: Path) -> None:
+    (headers,) = (block.text for block in blocks(ROOT / "docs/howto/nginx.md") if block.language == "nginx")
+    with proxy(tmp_path, live.connect_to()[1], server_tokens=("off;", f"off;\n{headers}")) as client:
+        allowed = client.request("OPTIONS", "/classify", headers={"origin": "https://app.example"})
+        assert (allowed.status, allowed.body) == (204, b"")
+        for reply in (
+            allowed,
+            client.post("/classify", {"text": "a film"}, authorization="Bearer correct-horse"),
+            client.post("/classify", {"text": "a film"}),
+        ):
+            assert reply.headers["access-control-allow-origin"] == "https://app.example"
+            assert "Content-Type" in reply.headers["access-control-allow-headers"]
+            assert "Retry-After" in reply.headers["access-control-expose-headers"]
 
 
 @needs_nginx
