@@ -29,6 +29,7 @@ from training.finetuning.loop import make_loop
 from training.finetuning.recipe import LinearSchedule, Recipe, make_recipe
 from training.finetuning.scores import score_base
 from training.finetuning.trainer import FinetuneTrainer
+from training.labelled.model_examples import model_examples
 from training.labelled.sources import (
     Source,
     check_pairs,
@@ -102,7 +103,8 @@ def _read(
     test = read_sources(settings.test, settings, labels or None)
     check_pairs([*train, *dev, *test])
     shared_with_training(_examples(train), _examples([*dev, *test]))
-    spec = make_spec(settings, train, labels, command)
+    examples = model_examples(_examples(dev), settings.examples, embeds=TASKS[settings.task].embeds)
+    spec = replace(make_spec(settings, train, labels, command), examples=examples)
     tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
     if TASKS[settings.task].embeds:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)

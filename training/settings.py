@@ -89,6 +89,13 @@ class FinetuneSettings(CommandSettings):
     test: list[DataFile] = Field(
         default_factory=list, description="files scored once at the end; nothing is chosen by them"
     )
+    examples: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="short texts of dev that task.json keeps to try the model with; the page and the start of bert-serve "
+        "show them. 0 keeps none",
+    )
     labels: list[str] = Field(
         default_factory=list, description="labels in order; empty takes them from the data"
     )

@@ -103,6 +103,8 @@ class TaskSpec:
     """Number of examples (texts, sentences, questions) in each file of `scores`."""
     data: dict[str, Any] = field(default_factory=dict)
     """The `train` and `dev` files, lists of their paths and how they are read (`LabelledFile.record`)."""
+    examples: tuple[dict[str, Any], ...] = ()
+    """Requests to try the model with: texts, or lists of texts, by the name of the endpoint's field."""
     command: str = ""
     """Commands that made the checkpoint, a line each, in order: of earlier runs that it came from, then of its own."""
 
@@ -119,6 +121,7 @@ class TaskSpec:
         if not 0 <= self.stride < self.max_tokens - 2:
             raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
         self._check_embedding()
+        self._check_examples()
         self._check_labels()
         for text in (*self.labels, *self.prompts, *self.prompts.values()):
             if _SURROGATE.search(text):  # no file could hold it
@@ -160,6 +163,15 @@ class TaskSpec:
         if self.task != "ner" and (self.letter_shapes or self.viterbi or self.left_out):
             raise ConfigError(f"letter_shapes, viterbi and left_out are for ner, and task is {self.task!r}")
 
+    def _check_examples(self) -> None:
+        for example in self.examples:
+            if not isinstance(example, dict) or not example:
+                raise ConfigError(f"examples must be a list of texts by field: {example!r}")
+            for name, value in example.items():
+                texts = value if isinstance(value, list) else [value]
+                if not all(isinstance(text, str) and not _SURROGATE.search(text) for text in texts):
+                    raise ConfigError(f"examples: {name} ({value!r}) must be a text or a list of texts")
+
     def _check_types(self) -> None:
         for each in fields(self):
             kind: Any = get_origin(each.type) or each.type
@@ -194,6 +206,10 @@ class TaskSpec:
             if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
                 raise ConfigError(f"{name} must be a list of texts: {texts!r}")
             lists[name] = tuple(texts)
+        lists["examples"] = values.get("examples", ())
+        if not isinstance(lists["examples"], list | tuple):
+            raise ConfigError(f"examples must be a list of texts by field: {lists['examples']!r}")
+        lists["examples"] = tuple(lists["examples"])
         return cls(**{key: value for key, value in values.items() if key in known} | lists)
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError
 from service.tasks.schema import Example, Schema
+from service.tasks.table import FIRST
 
 operations = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
 
@@ -51,6 +52,10 @@ class ModelInfo(Schema):
     )
     prompts: dict[str, str] = Field(description="Embeddings only: name and text of each prompt.")
     default_prompt_name: str | None = Field(description="Embeddings only: prompt of requests that name none.")
+    examples: list[dict[str, Any]] = Field(
+        description="Requests to try it with: its own (`examples` of its task.json), or texts that its labels ask for; "
+        "empty where any text of its task will do."
+    )
     max_tokens: int = Field(description="Longest input in tokens, including special tokens.")
     stride: int = Field(description="Tokens shared by neighbouring windows of a long text.")
     precision: str
@@ -85,6 +90,7 @@ class ModelsResponse(Schema):
                 "embedding_size": None,
                 "prompts": {},
                 "default_prompt_name": None,
+                "examples": [{"text": "A warm, funny film that I would gladly see again."}],
                 "max_tokens": 256,
                 "stride": 0,
                 "precision": "fp32",
@@ -204,6 +210,7 @@ def _info(
         embedding_size=model.embedding_size,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,
+        examples=[dict(each) for each in FIRST[spec.task].examples_of(spec)],
         max_tokens=spec.max_tokens,
         stride=spec.stride,
         precision=manifest.precision,

@@ -1,5 +1,6 @@
 """Labels of texts, or of pairs of texts: /classify."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar
@@ -35,6 +36,27 @@ from service.tasks.task import Call, ListItems, Results, ServedTask, response_ex
 Temperature = Annotated[
     float, Field(gt=0, le=100), number("a number above 0 and at most 100", lambda value: 0 < value <= 100)
 ]
+JUDGEMENT = re.compile(r"\b(positive|pos|stars?)\b", re.IGNORECASE)
+"""Part of a label of models that are shown opinions."""
+OPINIONS: tuple[Example, ...] = (
+    {"text": "A warm, funny film that I would gladly see again."},
+    {"text": "Dull, far too long and badly acted."},
+    {
+        "text": "The room was spotless and the staff could not have been kinder, but the music from the bar kept us "
+        "awake until three."
+    },
+)
+ANYTHING: tuple[Example, ...] = (
+    {"text": "My parcel still has not arrived. Can I have my money back?"},
+    {"text": "The app crashes when I open a photo."},
+    {"text": "I can't believe that we got the tickets, I am so happy!"},
+    {"text": "The central bank left its interest rate at two percent."},
+)
+"""Texts for models of which only the labels are known."""
+PAIRS: tuple[Example, ...] = (
+    {"text": "A man is playing a guitar.", "text_pair": "Someone is making music."},
+    {"text": "The shop is closed on Sundays.", "text_pair": "You can buy it there on Sunday."},
+)
 SCORE_BYTES = 40
 """Bytes of a score and its names in JSON, about; the label's name comes on top."""
 STRIDE_DIVISOR = 8
@@ -48,7 +70,6 @@ class ClassifyRequest(Schema):
     """
 
     example: ClassVar[Example] = {"text": "A warm, funny film that I would gladly see again."}
-    pair_example: ClassVar[Example] = {"text": "A warm film.", "text_pair": "A good one."}
 
     text: Text
     text_pair: Text | None = Field(None, description="Second text of each pair, for models trained on pairs.")
@@ -115,9 +136,10 @@ class Classify(ServedTask[ClassifyRequest]):
         """Return `text`, and `text_pair` where the model reads pairs."""
         return self.texts if spec.pair is not False else self.texts[:1]
 
-    def example_of(self, spec: TaskSpec) -> Example:
-        """Return an example of one text, or of a pair."""
-        return ClassifyRequest.pair_example if spec.pair else ClassifyRequest.example
+    def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
+        """Return the model's own examples, else opinions for labels of sentiment, else texts of all kinds."""
+        judges = any(JUDGEMENT.search(label) for label in spec.labels)
+        return spec.examples or (PAIRS if spec.pair else OPINIONS if judges else ANYTHING)
 
     def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
         """Tell whether scores are asked for, or several labels may hold."""

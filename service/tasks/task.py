@@ -312,9 +312,13 @@ class ServedTask(ABC, Generic[Request]):
         others = {*self.texts, "model", self.form}
         return [name for name in self.request.model_fields if name not in others]
 
+    def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
+        """Return requests that fit a model, its own or those made for its labels; none where the task's own do."""
+        return spec.examples
+
     def example_of(self, spec: TaskSpec) -> Example:
         """Return an example of a request to a model."""
-        return self.request.example
+        return next(iter(self.examples_of(spec)), self.request.example)
 
     def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
         """Tell whether bulk prediction has the column `more`, where these options are given."""

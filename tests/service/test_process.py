@@ -47,6 +47,7 @@ def test_it_prints_address_models_and_lines_to_paste_and_ends_with_0(bundles: Pa
             answered.append((line.split()[2].rpartition("/")[2], json.loads(answer)["model"]))
             assert ('"model"' in line) == (answered[-1] not in DEFAULTS)
             assert ('"text_pair"' in line) == (answered[-1][1] == "entailment")
+            assert ('"the film was long"' in line) == (answered[-1][1] == "topics"), "its own example"
         others = [("classify", name) for name in ("entailment", "topics", "stars")]
         assert sorted(answered) == sorted([*DEFAULTS, *others])
         process.popen.send_signal(signal.SIGTERM)

@@ -29,8 +29,20 @@ WORDS = [
 MAX_TOKENS = 32
 SPECS = {
     "mood": TaskSpec("classification", ("negative", "positive"), max_tokens=MAX_TOKENS),
-    "entailment": TaskSpec("classification", ("no", "yes", "maybe"), pair=True, max_tokens=MAX_TOKENS),
-    "topics": TaskSpec("classification", ("a", "b", "c"), problem_type="multi_label", max_tokens=MAX_TOKENS),
+    "entailment": TaskSpec(
+        "classification",
+        ("no", "yes", "maybe"),
+        pair=True,
+        max_tokens=MAX_TOKENS,
+        examples=({"text": "A warm film.", "text_pair": "A good one."},),
+    ),
+    "topics": TaskSpec(
+        "classification",
+        ("a", "b", "c"),
+        problem_type="multi_label",
+        max_tokens=MAX_TOKENS,
+        examples=({"text": "the film was long"}, {"text": "angela met merkel in munich"}),
+    ),
     "stars": TaskSpec("classification", ("stars",), problem_type="regression", max_tokens=MAX_TOKENS),
     "names": TaskSpec("ner", ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), max_tokens=MAX_TOKENS, stride=8),
     "reader": TaskSpec(

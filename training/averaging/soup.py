@@ -13,7 +13,7 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.tasks.spec import TaskSpec
 
-_MAY_DIFFER = ("scores", "counts", "data", "command", "null_threshold", "base")
+_MAY_DIFFER = ("scores", "counts", "data", "examples", "command", "null_threshold", "base")
 """Fields of `task.json` that change no weight's meaning; of the base only the weights' hash counts."""
 
 

@@ -33,6 +33,7 @@ SPECS = st.builds(
     null_threshold=st.floats(-9, 9),
     base=st.just({"name": "base", "sha256": "0" * 64}),
     scores=st.just({"dev": {"accuracy": 0.9}}),
+    examples=st.just(({"text": "a film", "candidates": ["the film"]},)),
     command=st.text(max_size=9),
 )
 
@@ -99,6 +100,13 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "qa", "null_threshold": float("nan")}, r"null_threshold \(nan\) must be a number"),
         ({"task": "qa", "base": "minilm"}, r"base \('minilm'\) must be an object"),
         ({"task": "qa", "base": {"name": 5}}, r"base.name \(5\) must be a text"),
+        ({"task": "qa", "examples": ["a film"]}, "examples must be a list of texts by field: 'a film'"),
+        ({"task": "qa", "examples": {"text": "a"}}, "examples must be a list of texts by field: {'text'"),
+        (
+            {"task": "qa", "examples": [{"text": 5}]},
+            r"examples: text \(5\) must be a text or a list of texts",
+        ),
+        ({"task": "qa", "examples": [{"text": "\ud800"}]}, "must be a text or a list of texts"),
         ({"task": "similarity", "pooling": "first"}, "pooling is 'first'; known are cls, max, mean"),
         ({"task": "similarity", "pooling": "mean+first"}, r"pooling is 'mean\+first'"),
         ({"task": "similarity", "pooling": ""}, "pooling is ''"),

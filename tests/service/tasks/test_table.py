@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bert.tasks.registry import TASKS as MODEL_TASKS
+from bert.tasks.spec import TaskSpec
 from service.tasks import table
 from service.tasks.task import ServedTask
 
@@ -38,6 +39,24 @@ def test_an_example_is_a_valid_request_with_the_results_of_a_response(task: Serv
     request = task.request.model_validate(task.request.example)
     assert set(task.texts) <= type(request).model_fields.keys()
     task.response.model_validate(task.example)
+
+
+@pytest.mark.parametrize(
+    ("spec", "example"),
+    [
+        (TaskSpec("classification", ("NEGATIVE", "POSITIVE")), "A warm, funny film"),
+        (TaskSpec("classification", ("1 star", "2 stars")), "A warm, funny film"),
+        (TaskSpec("classification", ("refund", "starter")), "My parcel"),
+        (TaskSpec("classification", ("no", "yes"), pair=True), "A man is playing a guitar."),
+        (TaskSpec("classification", ("positive", "x"), examples=({"text": "own"},)), "own"),
+        (TaskSpec("ner", ("O", "B-PER")), "Angela Merkel"),
+    ],
+)
+def test_the_first_example_fits_the_labels(spec: TaskSpec, example: str) -> None:
+    task = table.FIRST[spec.task]
+    assert task.example_of(spec)["text"].startswith(example)
+    for body in task.examples_of(spec):
+        task.request.model_validate(body)
 
 
 def test_contributing_names_every_place_of_a_task() -> None:
