@@ -93,7 +93,7 @@ def test_the_readme_names_the_version() -> None:
 
 
 def test_the_wheel_has_every_file_of_its_packages_and_its_licenses(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("bert_train_serve-*.whl")
     names = zipfile.ZipFile(wheel).namelist()

@@ -61,8 +61,8 @@ READERS: dict[str, Callable[[list[str]], object]] = {
 }
 SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune"}
 """Options that no field of the settings has the name of."""
-OF_OTHERS = {"--no-deps", "--logdir"}
-"""Options of pip and tensorboard."""
+OF_OTHERS = {"--no-deps", "--logdir", "--target"}
+"""Options of pip, tensorboard and docker."""
 NEEDED = {
     "bert-prepare": ["--sources", "x", "--output-dir", "x"],
     "bert-pretrain": ["--corpus", "x", "--output-dir", "x", "--max-steps", "1"],
