@@ -15,6 +15,7 @@ from typing import IO
 from bert.errors import BundleError
 from service.exports.export_cache import FIRST
 from service.exports.named_model import NamedModel
+from service.exports.progress import progress_file
 from service.logs import LOGGER
 from service.system import handled
 
@@ -57,13 +58,17 @@ def export(
 ) -> None:
     """Write a model's bundle to `out`. Raises BundleError with the reason of an export that failed.
 
-    With `is_stopped` it is work in the background: the child has the lowest priority, and ends once that is true.
+    With `is_stopped` it is work in the background: the child has the lowest priority and writes its progress file, and it
+    ends once that is true.
     """
     hub = model.hub
     _require(model, "onnx", "safetensors", *(["huggingface_hub"] if hub is not None else []))
     checkpoint = model.checkpoint if hub is None else str(hub.at(commit))
-    options = {"checkpoint": checkpoint, "out": str(out), "name": model.name}
-    options["precision"] = "fp32" if precision == FIRST else precision
+    options = {"checkpoint": checkpoint, "out": str(out), "name": model.name, "precision": precision}
+    if precision == FIRST:
+        options |= {"precision": "fp32", "parity-texts": "few"}
+    if is_stopped is not None:
+        options["progress-file"] = str(progress_file(out))
     arguments = [f"--{name}={value}" for name, value in options.items()]
     _run(model, "model_export.cli", [*arguments, "--overwrite"], lock, as_log=as_log, is_stopped=is_stopped)
 
