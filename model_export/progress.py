@@ -47,9 +47,10 @@ class Progress:
         """Return the share of all work that is done, 0 to 1, and the seconds left; None as long as nothing is expected."""
         if not self._total:
             return 0.0, None
-        slowness = (self._spent + PRIOR_S) / (self._done + PRIOR_S)
-        done = min(self._done + (self._clock() - self._last) / slowness, max(self._end, self._done))
-        total = max(self._total, done)
+        spent, elapsed = self._spent + PRIOR_S, self._clock() - self._last
+        done = min(self._done + elapsed / spent * (self._done + PRIOR_S), max(self._end, self._done))
+        slowness = max(spent / (self._done + PRIOR_S), (spent + elapsed) / (done + PRIOR_S))
+        total = max(self._total, self._end)
         return done / total, (total - done) * slowness
 
 

@@ -21,7 +21,6 @@ from bert.manifest import CUDA
 from bert.processor import instructions
 from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
-from model_export.verify.costs import TIMING
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter
 from model_export.verify.texts import EncodedText, make_text
@@ -92,7 +91,7 @@ def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str],
     tried: Record = {"fp32": _numbers(float32), "int8": {}}
     try:
         graph = build(context, "int8")
-        with step("timing both", TIMING):
+        with step("timing both", context.costs.timing()):
             graphs = {"fp32": float32.exported, "int8": graph}
             times = time_graphs(graphs, context.texts, context.checkpoint.spec.task)
         for precision, milliseconds in times.items():

@@ -1,17 +1,18 @@
 """What the steps of an export cost: seconds on two AVX2 cores, of whose proportions those of other machines are not far."""
 
 import math
-from collections.abc import Collection, Sized
+from collections.abc import Collection, Iterable, Sized
 
 from bert.checkpoint.weights import Checkpoint
 
-READING, WRITING, BUILDING = 1.5e-9, 3e-9, 3e-9
-"""Seconds for a byte of float32 weights."""
-PRODUCT = {"reference": 2.5e-11, "fp32": 1.5e-11, "fp16": 1.5e-11, "int8": 0.8e-11}
+BYTE = 8e-9
+"""Seconds to build or to write a graph, for each byte of float32 weights."""
+PRODUCT = {"reference": 2.5e-11, "fp32": 1.6e-11, "fp16": 1.6e-11, "int8": 0.8e-11}
 """Seconds for one product and sum of a graph, or of the reference in numpy."""
-FITTING = 3e-7
+FITTING = 6.5e-7
 """Seconds for a weight of a layer's matrix in 8 bits: calibrated, and rounded."""
-TIMING = 2.5
+TIMED = ((32, 24), (512, 4))
+"""Tokens of a batch that is timed, and how often it is run."""
 
 
 class Costs:
@@ -21,24 +22,26 @@ class Costs:
         """Count the checkpoint's weights."""
         config = checkpoint.config
         shapes = config.body.shapes(config, projects=False)
-        in_layers = sum(math.prod(shape) for name, shape in shapes if ".layer." in name)
-        self._matrices = in_layers * len(config.layer_order) // config.num_layer_weights
-        self._weights = in_layers
+        self._weights = sum(math.prod(shape) for name, shape in shapes if ".layer." in name)
+        self._products = self._weights * len(config.layer_order) // config.num_layer_weights
         self._bytes = 4 * sum(weight.size for weight in checkpoint.weights.values())
-        self.writing = WRITING * self._bytes
+        self.writing = BYTE * self._bytes
 
     def building(self, precision: str) -> float:
         """Return the seconds for a graph."""
-        return BUILDING * self._bytes + (FITTING * self._weights if precision == "int8" else 0)
+        return BYTE * self._bytes + (FITTING * self._weights if precision == "int8" else 0)
 
-    def comparing(self, precision: str, texts: Collection[Sized]) -> float:
-        """Return the seconds for texts alone and packed."""
-        return 2 * self.running(precision, texts)
+    def comparing(self, precision: str, texts: Collection[Sized], *, is_first: bool) -> float:
+        """Return the seconds for texts alone and packed, and of the first graph for the reference."""
+        return self.running((precision, precision, *(["reference"] if is_first else ())), texts)
 
-    def judging(self, texts: Collection[Sized]) -> float:
-        """Return the seconds for texts in float32 and in 8 bits."""
-        return self.running("fp32", texts) + self.running("int8", texts)
+    def timing(self) -> float:
+        """Return the seconds for the timing of both graphs, of one thread."""
+        one_thread = 2 * (PRODUCT["fp32"] + PRODUCT["int8"])
+        return BYTE * self._bytes / 2 + sum(
+            max(0.8, runs * tokens * self._products * one_thread) for tokens, runs in TIMED
+        )
 
-    def running(self, what: str, texts: Collection[Sized]) -> float:
-        """Return the seconds for texts in a graph of a precision, or in the reference."""
-        return PRODUCT[what] * self._matrices * sum(map(len, texts))
+    def running(self, what: Iterable[str], texts: Collection[Sized]) -> float:
+        """Return the seconds for texts in graphs of these precisions, or in the reference."""
+        return sum(PRODUCT[each] for each in what) * self._products * sum(map(len, texts))

@@ -14,7 +14,7 @@ from bert.tasks.task import Compared
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
-from model_export.verify.costs import TIMING, Costs
+from model_export.verify.costs import Costs
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
 from model_export.verify.parity import Tolerance, check_parity, check_score
 from model_export.verify.precision import EXPORTERS, Exporter
@@ -77,11 +77,14 @@ class ExportContext:
 
     def costs_of(self, precisions: Sequence[str]) -> float:
         """Return how many seconds it should take to build, prove and write the graphs."""
-        costs, judged = self.costs, self.judged_texts[0] if "int8" in precisions else ()
-        seconds = costs.writing + costs.running("reference", self.texts) + costs.judging(judged)
-        for precision in precisions:
-            seconds += costs.building(precision) + costs.comparing(precision, self.texts)
-        return seconds + TIMING * (len(precisions) - 1)
+        costs, both = self.costs, self.judged_texts if "int8" in precisions else ()
+        # Answers are judged on both halves, all else mostly on the first.
+        is_short = TASKS[self.checkpoint.spec.task].compared(self.checkpoint.spec) is not Compared.ANSWERS
+        seconds = costs.writing + sum(costs.running(("fp32", "int8"), half) for half in both[: 2 - is_short])
+        for number, precision in enumerate(precisions):
+            seconds += costs.building(precision) + costs.timing() * number
+            seconds += costs.comparing(precision, self.texts, is_first=not number)
+        return seconds + (costs.running({"fp32", *precisions}, self.dev.texts) if self.dev_file else 0)
 
     @cached_property
     def expected(self) -> list[Floats]:
@@ -172,9 +175,8 @@ def build(context: ExportContext, precision: str) -> Exporter:
 
 def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> VerifiedGraph:
     """Compare a graph with the checkpoint, and score it. Raises ParityError, DataError or ExportError."""
-    texts, seconds = context.texts, context.costs.comparing(exported.precision, context.texts)
-    if "expected" not in vars(context):
-        seconds += context.costs.running("reference", texts)
+    texts, is_first = context.texts, "expected" not in vars(context)
+    seconds = context.costs.comparing(exported.precision, texts, is_first=is_first)
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     with step(f"comparing {len(texts)} texts with the checkpoint", seconds):
         parity |= check_parity(
@@ -208,7 +210,7 @@ def _judge(
     if has_labelled := can_show(labelled.count, allowed):
         labelled.check(allowed)
     for half, texts in enumerate(context.judged_texts):
-        with step(f"comparing {len(texts)} texts with fp32", context.costs.judging(texts)):
+        with step(f"comparing {len(texts)} texts with fp32", context.costs.running(("fp32", "int8"), texts)):
             judged.texts.extend(texts)
             judged.before.extend(context.float32_on_judged(half))
             judged.after.extend(exported.packed(texts))
@@ -227,7 +229,8 @@ def _judge(
 
 def _score(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
     assert context.dev_file is not None
-    with step(f"scoring on {context.dev_file}"):
+    run = {exported.precision, *(() if "float32_on_dev" in vars(context) else ("fp32",))}
+    with step(f"scoring on {context.dev_file}", context.costs.running(run, context.dev.texts)):
         before, spec = context.float32_on_dev, context.checkpoint.spec
         after = before if exported is context.float32 else exported.packed(context.dev.texts)
         scores = check_score(exported.precision, spec, context.dev, before, after, tolerance)
