@@ -29,7 +29,7 @@ RUNS = 5
 """Times that an example is run: a picture shows the latency of a service that is warm."""
 PICTURES: list[tuple[str, str, str, dict[str, Any]]] = [
     # file, tab, example, browser
-    ("classify.webp", "classify", "Positive", {}),
+    ("classify.webp", "classify", "A warm, funny film that I …", {}),
     ("entities.webp", "ner", "Biography", {}),
     ("similarity.webp", "similarity", "Duplicates", {}),
     ("rerank.webp", "rerank", "Help desk", {}),

@@ -214,6 +214,8 @@ class ModelInfo(Result):
     """NER only: types of its entities."""
     embedding_size: int | None = None
     """Embeddings only: numbers of a vector."""
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    """Requests to try it with; empty where any text of its task will do."""
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     why_fallback: str | None = None

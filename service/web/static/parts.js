@@ -27,6 +27,7 @@ export function tabList(name, label, items, current, choose) {
           type="button"
           role="tab"
           id=${`tab-${id}`}
+          data-title=${title}
           aria-selected=${id === current}
           aria-controls=${`${name}-panel`}
           tabindex=${id === current ? 0 : -1}

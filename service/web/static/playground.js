@@ -5,7 +5,7 @@ import { html, nothing, render } from "./lit-html.js";
 import { latency, problem, remarks, tabList } from "./parts.js";
 import { header, keyForm } from "./shell.js";
 import * as snippets from "./snippets.js";
-import { TASKS, bodyOf, defaultFor, isEmpty, modelsFor, waysToRead } from "./tasks.js";
+import { TASKS, bodyOf, defaultFor, examplesFor, isEmpty, modelsFor, takesList, viewOf, waysToRead } from "./tasks.js";
 
 const CODES = [
   ["curl", "curl"],
@@ -14,7 +14,11 @@ const CODES = [
   ["response", "Response"],
 ];
 
+/** Largest file that is read into a field; the service takes bodies of 2 MiB unless it is told otherwise. */
+const MAX_FILE_BYTES = 2e6;
 const COPIED_MS = 2000;
+/** Time between two looks at an export that is going on. */
+const EXPORT_MS = 5000;
 /** Name under which the texts are kept in this tab of the browser, for a reload. */
 const TEXTS = "bert-texts";
 const TOO_LONG = /the model reads at most \d+/;
@@ -26,13 +30,14 @@ const state = {
   trouble: null,
   needsKey: false,
   wasWrong: false,
-  open: location.hash.slice(1),
+  open: "",
   code: "curl",
-  copied: false,
+  copied: "",
   tabs: new Map(TASKS.map((task) => [task.id, { model: null, values: {}, busy: false, shown: null, error: null, abort: null, ...kept[task.id] }])),
 };
 let retry;
 let forget;
+followLink();
 
 const update = () => render(page(), document.body);
 
@@ -53,6 +58,25 @@ addEventListener("pagehide", () => {
   }
 });
 
+// ------------------------------------------------------------------ links
+
+/** Return the address that opens this task with this model, these texts and options. A fragment is not sent to any server. */
+function linkTo(task, tab) {
+  const values = Object.entries({ model: tab.model, ...tab.values }).filter(([, value]) => value);
+  return new URL(`#${task.id}?${new URLSearchParams(values)}`, location.href).href;
+}
+
+/** Open the task that the address names, with what else is in it; that then leaves the address, as it may be edited. */
+function followLink() {
+  const [id, ...rest] = location.hash.slice(1).split("?");
+  const tab = state.tabs.get(id);
+  state.open = id;
+  if (!tab || !rest.length) return;
+  const { model = null, ...values } = Object.fromEntries(new URLSearchParams(rest.join("?")));
+  Object.assign(tab, { model, values, shown: null, error: null, asked: null });
+  history.replaceState(null, "", `#${id}`);
+}
+
 // ------------------------------------------------------------------ models
 
 async function loadModels() {
@@ -61,7 +85,8 @@ async function loadModels() {
     const { data } = await request("models");
     Object.assign(state, { models: data.models, leftOut: data.left_out, trouble: null, needsKey: false });
     for (const task of TASKS) prepare(task);
-    if (!visible().some((task) => task.id === state.open)) state.open = firstWithModel().id;
+    if (data.models.some((model) => model.export && !model.export.error)) retry = setTimeout(loadModels, EXPORT_MS);
+    if (!visible().some((task) => task.id === state.open)) Object.assign(state, { missed: state.open, open: firstWithModel().id });
   } catch (error) {
     if (error.status === 401) {
       Object.assign(state, { needsKey: true, wasWrong: hasKey() });
@@ -72,6 +97,15 @@ async function loadModels() {
     }
   }
   update();
+  runUnseen();
+}
+
+/** Run what is in the open tab if it has no result yet, so that no one looks at an empty page. */
+function runUnseen() {
+  const task = TASKS.find((each) => each.id === state.open);
+  const tab = state.tabs.get(state.open);
+  if (!state.models || state.needsKey || !tab?.model || tab.busy || tab.shown || tab.error) return;
+  if (modelOf(tab).ready && !isEmpty(task, modelOf(tab), tab.values)) ask(task);
 }
 
 /** Choose the task's default model, if the one before is gone, and fill in its first example where nothing was typed. */
@@ -81,14 +115,16 @@ function prepare(task) {
   if (!models.some((model) => model.name === tab.model)) {
     const chosen = defaultFor(task, models);
     tab.model = chosen?.name ?? null;
+    if (!chosen) return;
     const typed = task.fields(chosen).filter((field) => tab.values[field.name]);
     const texts = Object.fromEntries(typed.map((field) => [field.name, tab.values[field.name]]));
-    tab.values = { ...task.examples(chosen)[0][1], ...texts };
+    tab.values = { ...examplesFor(task, chosen)[0][1], ...texts };
   }
 }
 
-const visible = () => TASKS.filter((task) => !task.optional || modelsFor(task, state.models).length);
-const firstWithModel = () => visible().find((task) => modelsFor(task, state.models).length) ?? TASKS[0];
+const hasModel = (task) => modelsFor(task, state.models).length > 0;
+const visible = () => TASKS.filter((task) => hasModel(task) || (task.task && modelsFor(task, state.leftOut).length));
+const firstWithModel = () => visible().find(hasModel) ?? visible()[0] ?? TASKS[0];
 const modelOf = (tab) => state.models.find((model) => model.name === tab.model);
 
 // ------------------------------------------------------------------ asking
@@ -102,7 +138,7 @@ async function ask(task) {
   update();
   try {
     const reply = await request(task.path, { body: asked.body, signal: abort.signal });
-    const { summary, view } = task.view(reply.data, asked);
+    const { summary, view } = viewOf(task, reply.data, asked);
     const said = [summary, ...(reply.data.warnings ?? []).map((each) => each.message)].join(". ");
     Object.assign(tab, { shown: { summary: said, view, reply }, error: null });
   } catch (error) {
@@ -143,12 +179,15 @@ function tryExample(task, values) {
 function chooseModel(task, name) {
   const tab = state.tabs.get(task.id);
   const before = modelOf(tab);
+  const isExample = examplesFor(task, before).some(([, values]) => Object.entries(values).every(([field, text]) => tab.values[field] === text));
   tab.model = name;
   // A model of pairs and one of single texts have other fields.
   for (const option of task.options(before)) delete tab.values[option.name];
-  if (before?.pair !== modelOf(tab)?.pair) tab.values = { ...task.examples(modelOf(tab))[0][1] };
-  Object.assign(tab, { shown: null, error: null, asked: null });
+  if (isExample || before.pair !== modelOf(tab).pair) tab.values = { ...examplesFor(task, modelOf(tab))[0][1] };
+  tab.abort?.abort();
+  Object.assign(tab, { shown: null, error: null, asked: null, busy: false });
   update();
+  runUnseen();
 }
 
 function insert(task, field) {
@@ -158,6 +197,29 @@ function insert(task, field) {
   area.focus();
 }
 
+/** Read a file of texts into a field; one of several lines becomes a list where the task takes one. */
+async function take(task, field, file) {
+  const tab = state.tabs.get(task.id);
+  const text = file.size > MAX_FILE_BYTES ? "\0" : await file.text();
+  if (text.includes("\0")) {
+    tab.error = new Error(`${file.name} is not a text of at most ${MAX_FILE_BYTES / 1e6} MB`);
+  } else {
+    tab.values[field.name] = text.replace(/\r\n?/g, "\n").trim();
+    if (takesList(task, modelOf(tab))) tab.values.each = tab.values[field.name].includes("\n");
+  }
+  update();
+}
+
+/** Take a file that is dropped on a field; elsewhere on the page nothing may open it in the page's place. */
+function onDrop(event, task, field) {
+  if (!event.dataTransfer?.types.includes("Files")) return;
+  event.preventDefault();
+  const [file] = event.dataTransfer.files;
+  if (field && file) take(task, field, file);
+}
+
+for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => onDrop(event));
+
 // ------------------------------------------------------------------ tabs
 
 function open(id) {
@@ -165,6 +227,7 @@ function open(id) {
   history.replaceState(null, "", `#${id}`);
   update();
   document.getElementById(`tab-${id}`).scrollIntoView({ block: "nearest", inline: "nearest" });
+  runUnseen();
 }
 
 // ------------------------------------------------------------------ views
@@ -198,12 +261,12 @@ function waiting() {
 
 function playground() {
   const task = TASKS.find((each) => each.id === state.open);
-  const items = visible().map((each) => [each.id, each.title, modelsFor(each, state.models).length ? "" : "no model"]);
-  const hasModel = modelsFor(task, state.models).length > 0;
+  const items = visible().map((each) => [each.id, each.title, hasModel(each) ? "" : "no model"]);
   return html`
     <h1 class="hidden">Try the models</h1>
     ${tabList("tabs", "Tasks", items, task.id, open)}
-    <div id="tabs-panel" role="tabpanel" aria-labelledby=${`tab-${task.id}`}>${hasModel ? panel(task) : noModel(task)}</div>
+    <div id="tabs-panel" role="tabpanel" aria-labelledby=${`tab-${task.id}`}>${hasModel(task) ? panel(task) : noModel(task)}</div>
+    ${otherTasks(TASKS.filter((each) => !visible().includes(each)))}
   `;
 }
 
@@ -213,10 +276,21 @@ function noModel(task) {
     <div class="card">
       <h2>No model for this task is loaded</h2>
       ${leftOut.map((each) => html`<p class="bad"><strong>${each.name}</strong> was left out: ${each.reason}</p>`)}
-      <p>Start the service with a model of the hub that has this head, or with a bundle of your own:</p>
-      <pre class="code" tabindex="0" role="region" aria-label="Commands">bert-serve --model ORG/NAME
-bert-export --checkpoint FOLDER --out bundles/NAME && bert-serve --bundles bundles</pre>
     </div>
+  `;
+}
+
+/** Return how to get models for tasks that have none, folded; open if the page's address names one. */
+function otherTasks(tasks) {
+  if (!tasks.length) return nothing;
+  const row = ({ title, hub }) => html`<tr><th scope="row">${title}</th><td><code>${hub ? `--model ${hub}` : "--bundles FOLDER"}</code></td></tr>`;
+  return html`
+    <details class="card others" ?open=${tasks.some((task) => task.id === state.missed)}>
+      <summary>${tasks.length} more ${tasks.length === 1 ? "task" : "tasks"} without a model: ${tasks.map((task) => task.title).join(", ")}</summary>
+      <p>Add a model of the hub, or the folder of a bundle of your own, to the command that starts the service. It is served beside the others.</p>
+      <table><caption class="hidden">Models to add</caption><tbody>${tasks.map(row)}</tbody></table>
+      <p class="note">With <code>--model</code>, name the folder of the bundles too: <code>bert-serve --bundles bundles --model ORG/NAME</code>.</p>
+    </details>
   `;
 }
 
@@ -242,18 +316,16 @@ function form(task, tab) {
       ${picker(task, tab, model)}
       <div class="examples" role="group" aria-label="Examples">
         <span aria-hidden="true">Examples</span>
-        ${task
-          .examples(model)
-          .map(
-            ([name, values]) =>
-              html`<button type="button" class="chip" @click=${() => tryExample(task, values)}>${name}</button>`,
-          )}
+        ${examplesFor(task, model).map(
+          ([name, values]) =>
+            html`<button type="button" class="chip" dir="auto" @click=${() => tryExample(task, values)}>${name}</button>`,
+        )}
       </div>
       ${task.fields(model).map((field) => input(task, tab, field))}
+      <div class="options">${task.options(model).map((option) => optionInput(task, tab, option))}</div>
       <div class="actions">
         <button class="primary" ?disabled=${isEmpty(task, model, tab.values)} aria-keyshortcuts="Control+Enter">${tab.busy ? "Running …" : "Run"}</button>
         <kbd aria-hidden="true">Ctrl ↵</kbd>
-        ${task.options(model).map((option) => optionInput(task, tab, option))}
       </div>
     </form>
   `;
@@ -264,6 +336,7 @@ function picker(task, tab, model) {
   const id = `${task.id}-model`;
   const facts = [
     model.precision,
+    ...progress(model.export),
     `reads ${model.max_tokens} tokens${model.stride ? ", longer texts in windows" : ""}`,
     model.provider.replace("ExecutionProvider", ""),
   ];
@@ -282,6 +355,14 @@ function picker(task, tab, model) {
   `;
 }
 
+/** Return what is being done to serve a model in 8 bits, as `export` of /models says. */
+function progress(made) {
+  if (!made) return [];
+  if (made.error) return [`8 bits could not be made: ${made.error}`];
+  const done = made.done == null ? "" : `, ${Math.round(100 * made.done)}%`;
+  return [`8 bits are being made${done}${made.seconds_left == null ? "" : `, ${Math.ceil(made.seconds_left)} s left`}`];
+}
+
 function input(task, tab, field) {
   // An error names a field (text), a place in it (text[3]), or a pair of them (text with text_pair).
   const id = `${task.id}-${field.name}`;
@@ -295,15 +376,25 @@ function input(task, tab, field) {
       ? html`<input id=${id} dir="auto" .value=${value} @input=${onInput} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described} />`
       : html`<textarea id=${id} dir="auto" rows=${field.rows} .value=${value} @input=${onInput} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described}></textarea>`;
   return html`
-    <div class="field">
+    <div class="field" @drop=${(event) => onDrop(event, task, field)}>
       <div class="row between">
         <label for=${id}>${field.label}</label>
+        ${field.kind === "line" ? nothing : fileChip(task, field)}
         ${field.insert ? html`<button type="button" class="chip" @click=${() => insert(task, field)}>Insert ${field.insert}</button>` : nothing}
       </div>
       ${control}
       ${mistake ? html`<p class="bad" id=${described}>${mistake.message}</p>` : nothing}
     </div>
   `;
+}
+
+/** Return what opens a file for a field, as dropping one on it does. */
+function fileChip(task, field) {
+  const onChange = ({ target }) => {
+    if (target.files[0]) take(task, field, target.files[0]);
+    target.value = ""; // the same file may be chosen again
+  };
+  return html`<label class="chip file">Open a file<input type="file" class="hidden" aria-label=${`Open a file as ${field.label}`} @change=${onChange} /></label>`;
 }
 
 function optionInput(task, tab, option) {
@@ -320,7 +411,7 @@ function optionInput(task, tab, option) {
       <select id=${id} @change=${onChange}>${option.choices.map(choice)}</select></span>`;
   }
   return html`<span class="option"><label for=${id}>${option.label}</label>
-    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${onChange} /></span>`;
+    <input type="number" id=${id} min=${option.min} max=${option.max ?? nothing} step=${option.step ?? 1} placeholder=${option.min === 0 ? "0" : "all"} .value=${String(tab.values[option.name] ?? option.value ?? "")} @input=${onChange} /></span>`;
 }
 
 function outcome(task, tab) {
@@ -359,14 +450,17 @@ function code(task, tab) {
     response: () => (tab.shown ? shortened(tab.shown.reply) : "Run it first."),
   }[state.code]();
   const choose = (id) => {
-    Object.assign(state, { code: id, copied: false });
+    Object.assign(state, { code: id, copied: "" });
     update();
   };
   return html`
     <section class="card" aria-label="Request">
       <div class="row between">
         ${tabList("codes", "Request as", CODES, state.code, choose)}
-        <button type="button" class="quiet" @click=${() => copy(text)}>${state.copied ? "Copied" : "Copy"}</button>
+        <div class="row">
+          ${copyButton("Copy link", linkTo(task, tab))}
+          ${copyButton("Copy", text)}
+        </div>
       </div>
       <div id="codes-panel" role="tabpanel" aria-labelledby=${`tab-${state.code}`}>
         <pre class="code" tabindex="0" role="region" aria-label="Code">${text}</pre>
@@ -380,25 +474,36 @@ function shortened({ data, text }) {
   return text.length > 20_000 ? `${text.slice(0, 20_000)} …` : snippets.json(data).replace(/(?:\n\s+-?[\d.e-]+,?){12,}/g, (numbers) => numbers.replace(/\s+/g, " "));
 }
 
-async function copy(text) {
+const copyButton = (name, text) =>
+  html`<button type="button" class="quiet" @click=${() => copy(name, text)}>${state.copied === name ? "Copied" : name}</button>`;
+
+async function copy(name, text) {
   try {
     await navigator.clipboard.writeText(text);
-    state.copied = true;
+    state.copied = name;
     clearTimeout(forget);
     forget = setTimeout(() => {
-      state.copied = false;
+      state.copied = "";
       update();
     }, COPIED_MS);
   } catch {
-    // Over plain HTTP only localhost may write to the clipboard: select the text instead.
-    getSelection().selectAllChildren(document.querySelector("#codes-panel pre"));
+    // Over plain HTTP only localhost may write to the clipboard: show the link in the address bar, select the code.
+    if (name === "Copy") getSelection().selectAllChildren(document.querySelector("#codes-panel pre"));
+    else history.replaceState(null, "", text);
   }
   update();
 }
 
 addEventListener("hashchange", () => {
-  const id = location.hash.slice(1);
-  if (state.models && visible().some((task) => task.id === id)) open(id);
+  const before = state.open;
+  followLink();
+  const task = TASKS.find((each) => each.id === state.open);
+  if (!state.models || !visible().includes(task)) {
+    state.open = before;
+    return;
+  }
+  prepare(task);
+  open(task.id);
 });
 
 update();

@@ -48,6 +48,22 @@ export function labels({ results: [result] }, { model }) {
 const cut = (truncated) =>
   truncated ? html`<p class="note">The text was longer than the model reads and was cut.</p>` : nothing;
 
+/** Many texts: what each one's view says in a sentence. */
+export function many({ results }, { body, model }, view) {
+  const row = (result, at) => {
+    const text = body.text[at];
+    return html`<tr><td dir="auto">${text}</td><td dir="auto">${view({ results: [result] }, { body: { ...body, text }, model }).summary}</td></tr>`;
+  };
+  return {
+    summary: `${results.length} texts`,
+    view: html`<table>
+      <caption class="hidden">Results</caption>
+      <thead><tr><th>Text</th><th>Result</th></tr></thead>
+      <tbody>${results.map(row)}</tbody>
+    </table>`,
+  };
+}
+
 /** Entities, marked in the text and listed. */
 export function entities({ results: [{ entities: found }] }, { body, model }) {
   const kinds = [...new Set((model?.labels ?? []).map((label) => label.replace(/^[A-Z]-/, "")))].filter((kind) => kind !== "O").sort();

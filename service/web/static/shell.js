@@ -1,7 +1,7 @@
-// What both pages share: the header, the theme, and the dialog that asks for the API key.
+// What the pages share: the header, the theme, and the dialog that asks for the API key. On /docs it is all there is.
 
 import { hasKey, setKey } from "./api.js";
-import { html, nothing } from "./lit-html.js";
+import { html, nothing, render } from "./lit-html.js";
 
 const PAGES = [
   ["./", "Try"],
@@ -11,11 +11,16 @@ const PAGES = [
 const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 const theme = () => document.documentElement.dataset.theme ?? "";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+/** Swagger UI has dark colours under a class of its own. */
+const followTheme = () => document.documentElement.classList.toggle("dark-mode", theme() ? theme() === "dark" : dark.matches);
 
 function chooseTheme(event) {
   const chosen = event.target.value;
   if (chosen) document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
+  followTheme();
   try {
     localStorage.setItem("bert-theme", chosen);
   } catch {
@@ -26,7 +31,7 @@ function chooseTheme(event) {
 /** Return the header of a page; `current` is its name, `state` a short text on the service. */
 export function header(current, state) {
   return html`
-    <a class="skip" href="#main">Skip to content</a>
+    <a class="skip" href=${current === "API" ? "#swagger-ui" : "#main"}>Skip to content</a>
     <header class="top">
       <a class="brand" href="./"><img src="web/icon.svg" alt="" width="28" height="28" />bert-serve</a>
       <nav aria-label="Pages">
@@ -48,6 +53,10 @@ export function header(current, state) {
     </header>
   `;
 }
+
+dark.addEventListener("change", followTheme);
+followTheme();
+if (document.body.classList.contains("docs")) render(header("API"), document.getElementById("header"));
 
 function forget() {
   setKey("");

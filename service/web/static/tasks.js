@@ -1,8 +1,7 @@
 // One entry for each task that the page knows: what is asked, what to try, how the result is shown.
 //
-// A tab appears for each entry. One that is `optional` appears only if a loaded model has its task. Where models of
-// several tasks answer, `task` is null and `fits` chooses them. The place of a new endpoint is one entry here and one view
-// in results.js.
+// A tab appears for each entry whose task a model has. Where models of several tasks answer, `task` is null and `fits`
+// chooses them. `hub` is a model to get for it. The place of a new endpoint is one entry here and one view in results.js.
 
 import * as results from "./results.js";
 
@@ -10,13 +9,29 @@ const WORDS = {
   text: { name: "text", label: "Text", rows: 5 },
   truncate: { name: "truncate", label: "Cut a text that is too long", kind: "check" },
 };
+/** Asks for a list of texts. The page's own option: the service gets a list. */
+const EACH = { name: "each", label: "Each line is a text", kind: "check", isLocal: true };
 const WINDOWS = {
   name: "windows",
   label: "Long texts in windows",
   kind: "choice",
   choices: [["", "no"], ["mean", "mean of scores"], ["max", "highest scores"]],
 };
-const best = (name, label, value, max) => ({ name, label, kind: "number", value, min: 1, max });
+/** Return a number to choose: how many results at most. Without a value it is empty, and all are shown. */
+const best = (label, value, max) => ({ name: "top_k", label, kind: "number", value, min: 1, max });
+const AGGREGATION = {
+  name: "aggregation",
+  label: "Label of a word",
+  kind: "choice",
+  choices: [
+    ["", "of its first piece"],
+    ["average", "mean of its pieces"],
+    ["max", "of its surest piece"],
+    ["simple", "pieces joined by label"],
+    ["none", "each piece alone"],
+  ],
+};
+const MIN_SCORE = { name: "min_score", label: "Scores from", kind: "number", min: 0, max: 1, step: 0.05 };
 
 /** Stands for the empty name, which takes no prompt though the model has a default one. */
 const NO_PROMPT = " ";
@@ -30,8 +45,6 @@ function prompts(model, name, label) {
   return [{ name, label, kind: "choice", choices: [...unset, ...names.map((each) => [each, each])] }];
 }
 
-const HOTEL =
-  "The room was spotless and the staff could not have been kinder, but the music from the bar kept us awake until three.";
 const CURIE =
   "Marie Curie was born in Warsaw in 1867 and moved to Paris to study physics. In 1903 she shared the Nobel Prize in " +
   "Physics with her husband Pierre and with Henri Becquerel; in 1911 she won the prize in chemistry by herself.";
@@ -43,20 +56,11 @@ const classify = {
   id: "classify",
   title: "Classify",
   path: "classify",
+  hub: "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
   task: "classification",
   fields: (model) => (model?.pair ? [WORDS.text, { ...WORDS.text, name: "text_pair", label: "Second text" }] : [WORDS.text]),
-  options: (model) => (model?.pair ? [WORDS.truncate] : [WORDS.truncate, WINDOWS]),
-  examples: (model) =>
-    model?.pair
-      ? [
-          ["Agrees", { text: "A man is playing a guitar.", text_pair: "Someone is making music." }],
-          ["Contradicts", { text: "The shop is closed on Sundays.", text_pair: "You can buy it there on Sunday." }],
-        ]
-      : [
-          ["Positive", { text: "A warm, funny film that I would gladly see again." }],
-          ["Negative", { text: "Dull, far too long and badly acted." }],
-          ["Mixed", { text: HOTEL }],
-        ],
+  options: (model) => [...(model?.pair ? [] : [EACH, WINDOWS]), WORDS.truncate, best("Labels at most")],
+  examples: [], // the service has some for any labels
   view: results.labels,
 };
 
@@ -64,10 +68,11 @@ const ner = {
   id: "ner",
   title: "Entities",
   path: "ner",
+  hub: "dslim/bert-base-NER",
   task: "ner",
   fields: () => [WORDS.text],
-  options: () => [],
-  examples: () => [
+  options: () => [EACH, AGGREGATION, MIN_SCORE],
+  examples: [
     ["News", { text: "Angela Merkel met engineers from Siemens in Munich." }],
     ["Biography", { text: CURIE }],
     ["Emoji and scripts", { text: CITIES }],
@@ -80,6 +85,7 @@ const similarity = {
   id: "similarity",
   title: "Similarity",
   path: "similarity",
+  hub: "sentence-transformers/all-MiniLM-L6-v2",
   task: "similarity",
   fields: () => [
     { ...WORDS.text, rows: 2 },
@@ -89,8 +95,9 @@ const similarity = {
     WORDS.truncate,
     ...prompts(model, "prompt_name", "Prompt"),
     ...prompts(model, "candidates_prompt_name", "Prompt of candidates"),
+    best("Candidates at most"),
   ],
-  examples: () => [
+  examples: [
     [
       "Help desk",
       {
@@ -117,6 +124,7 @@ const rerank = {
   id: "rerank",
   title: "Rerank",
   path: "rerank",
+  hub: "cross-encoder/ms-marco-MiniLM-L6-v2",
   task: null,
   fits: (model) => model.task === "similarity" || isCrossEncoder(model),
   // As the service chooses where a request names none.
@@ -125,8 +133,8 @@ const rerank = {
     { name: "query", label: "Query", kind: "line" },
     { name: "candidates", label: "Passages, one on each line", rows: 7, kind: "lines" },
   ],
-  options: () => [WORDS.truncate],
-  examples: () => [
+  options: () => [WORDS.truncate, best("Passages at most")],
+  examples: [
     [
       "Help desk",
       {
@@ -153,13 +161,14 @@ const qa = {
   id: "qa",
   title: "Question answering",
   path: "qa",
+  hub: "deepset/roberta-base-squad2",
   task: "qa",
   fields: () => [
     { name: "question", label: "Question", kind: "line" },
     { name: "context", label: "Paragraph that may hold the answer", rows: 7 },
   ],
-  options: () => [best("top_k", "Answers at most", 3, 100)],
-  examples: () => [
+  options: () => [best("Answers at most", 3, 100)],
+  examples: [
     ["Place", { question: "Where was Marie Curie born?", context: CURIE }],
     ["Person", { question: "Who shared the prize with her in 1903?", context: CURIE }],
     ["No answer", { question: "What is the capital of Australia?", context: CURIE }],
@@ -171,10 +180,11 @@ const fillMask = {
   id: "fill-mask",
   title: "Fill mask",
   path: "fill-mask",
+  hub: "google-bert/bert-base-uncased",
   task: "fill_mask",
   fields: () => [{ ...WORDS.text, label: "Text with [MASK] in each place to fill", rows: 3, insert: "[MASK]" }],
-  options: () => [best("top_k", "Candidates for each mask", 5, 100)],
-  examples: () => [
+  options: () => [EACH, best("Candidates for each mask", 5, 100)],
+  examples: [
     ["One", { text: "Paris is the [MASK] of France." }],
     ["Two", { text: "The [MASK] barked at the [MASK] all night." }],
   ],
@@ -186,13 +196,12 @@ const choice = {
   title: "Multiple choice",
   path: "multiple-choice",
   task: "multiple_choice",
-  optional: true,
   fields: () => [
     { name: "prompt", label: "Prompt", rows: 2 },
     { name: "choices", label: "Choices, one on each line", rows: 4, kind: "lines" },
   ],
-  options: () => [WORDS.truncate],
-  examples: () => [
+  options: () => [WORDS.truncate, best("Choices at most")],
+  examples: [
     [
       "Kettle",
       {
@@ -208,10 +217,11 @@ const embed = {
   id: "embed",
   title: "Embed",
   path: "embed",
+  hub: "sentence-transformers/all-MiniLM-L6-v2",
   task: "similarity",
   fields: () => [WORDS.text],
-  options: (model) => [WORDS.truncate, ...prompts(model, "prompt_name", "Prompt")],
-  examples: () => [["Sentence", { text: "How do I reset my password?" }]],
+  options: (model) => [EACH, WORDS.truncate, ...prompts(model, "prompt_name", "Prompt")],
+  examples: [["Sentence", { text: "How do I reset my password?" }]],
   view: results.embedding,
 };
 
@@ -222,8 +232,8 @@ const tokenize = {
   task: null,
   fits: () => true,
   fields: () => [WORDS.text],
-  options: () => [],
-  examples: () => [
+  options: () => [EACH],
+  examples: [
     ["Sentence", { text: "Unbelievably, the tokenizer splits uncommon words." }],
     ["Emoji and scripts", { text: CITIES }],
   ],
@@ -235,11 +245,27 @@ export const TASKS = [classify, ner, similarity, rerank, qa, fillMask, choice, e
 /** Return the models that answer a task. */
 export const modelsFor = (task, models) => models.filter(task.fits ?? ((model) => model.task === task.task));
 
+/** Return what to try a model with, as [name, values]: its own examples where they have the task's fields, else the task's. */
+export function examplesFor(task, model) {
+  const fields = task.fields(model);
+  const own = task.task ? model.examples.filter((body) => fields.every(({ name }) => name in body)) : [];
+  const values = (body) => Object.fromEntries(fields.map(({ name }) => [name, [body[name]].flat().join("\n")]));
+  return own.length ? own.map((body) => [beginning(body[fields[0].name]), values(body)]) : task.examples;
+}
+
+const beginning = (text) => (text.length > 30 ? `${text.slice(0, 30).replace(/\s+\S*$/, "")} …` : text);
+
 /** Return the one that answers unless another is chosen, or undefined. */
 export function defaultFor(task, models) {
   const order = task.order ?? ((model) => (model.default ? 0 : 1));
   return modelsFor(task, models).sort((a, b) => order(a) - order(b))[0];
 }
+
+/** Return whether a task's text may be a list of texts, one on each line. */
+export const takesList = (task, model) => task.options(model).includes(EACH);
+
+/** Return the view of a reply: the task's own, or a table of many texts. */
+export const viewOf = (task, data, asked) => (Array.isArray(asked.body.text) ? results.many : task.view)(data, asked, task.view);
 
 /** Return ways to read a text that is longer than the model reads, as [words, values of options]. */
 export function waysToRead(task, model) {
@@ -256,13 +282,15 @@ export const isEmpty = (task, model, values) => task.fields(model).some((field) 
 /** Return the body of a request: lists split, options that are unset left out. */
 export function bodyOf(task, model, values) {
   const body = {};
+  const options = task.options(model);
+  const isList = values.each && takesList(task, model);
   for (const field of task.fields(model)) {
     const value = values[field.name] ?? "";
-    body[field.name] = field.kind === "lines" ? value.split("\n").filter((line) => line.trim()) : value;
+    body[field.name] = isList || field.kind === "lines" ? value.split("\n").filter((line) => line.trim()) : value;
   }
-  for (const option of task.options(model)) {
+  for (const option of options.filter((each) => !each.isLocal)) {
     const value = values[option.name] ?? option.value;
-    if (value) body[option.name] = option.kind === "number" ? Number(value) : value === NO_PROMPT ? "" : value;
+    if (value) body[option.name] = { number: Number(value), check: true, choice: value === NO_PROMPT ? "" : value }[option.kind];
   }
   // Without a name the task's default answers; /tokenize and /rerank take models of several tasks.
   if (model && !(model.default && task.task)) body.model = model.name;

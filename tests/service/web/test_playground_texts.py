@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
 from tests.support.live import Live, eventually
-from tests.support.playground import ask, choose
+from tests.support.playground import ask, choose, settle
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route
@@ -77,6 +77,7 @@ def test_copied_is_said_for_a_moment(browser: "Browser", live: Live) -> None:
 )
 def test_run_is_off_while_a_text_is_empty(page: "Page", tab: str, field: str) -> None:
     choose(page, tab)
+    settle(page)
     assert run(page).is_enabled()
     sent = list[str]()
     page.on("request", lambda request: sent.append(request.url))
@@ -100,6 +101,7 @@ def test_an_answer_about_unknown_pieces_has_a_remark(page: "Page") -> None:
 
 
 def test_a_service_that_is_gone_is_told_in_words_until_it_is_back(page: "Page") -> None:
+    settle(page)
     assert pill(page).startswith("pill good")
     page.context.set_offline(True)
     run(page).click()
