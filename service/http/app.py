@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
@@ -23,7 +23,7 @@ from service.http.operations import operations
 from service.settings import ServeSettings
 from service.tasks.table import TASKS
 from service.web.pages import ASSETS as PAGE_FILES
-from service.web.pages import page_routes
+from service.web.pages import page_routes, with_header
 
 ASSETS = "/docs/assets"
 KEYLESS = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json", ASSETS, f"{PAGE_FILES}/{{name}}"}
@@ -94,7 +94,7 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
     app.compat = compat
     app.service = app.state.service = Service(settings, open_models)
     app.router.routes += [*compat.routes_of(TASKS), *operations.routes, *compat.routes]
-    _add_docs(app)
+    _add_docs(app, with_pages=settings.page)
     if settings.page:
         app.router.routes += page_routes()
     else:
@@ -109,7 +109,7 @@ async def _lifespan(app: Application) -> AsyncIterator[None]:
         yield
 
 
-def _add_docs(app: FastAPI) -> None:
+def _add_docs(app: FastAPI, *, with_pages: bool) -> None:
     """Serve /docs, from local files if fastapi-offline is installed, else from a CDN.
 
     Its addresses are relative, so that it works behind a proxy that serves it under a path.
@@ -122,7 +122,10 @@ def _add_docs(app: FastAPI) -> None:
             "swagger_css_url": f"{files}/swagger-ui.css",
             "swagger_favicon_url": f"{files}/favicon.png",
         }
-    page = get_swagger_ui_html(openapi_url="openapi.json", title="bert-serve", **local)
+    html = bytes(
+        get_swagger_ui_html(openapi_url="openapi.json", title="API · bert-serve", **local).body
+    ).decode()
+    page = HTMLResponse(with_header(html) if with_pages else html)
 
     async def docs(_: Request) -> Response:
         return page

@@ -62,6 +62,19 @@ class StaticFile:
         return Response(self._body, headers=self._headers)
 
 
+def with_header(docs: str) -> str:
+    """Return Swagger UI's page with the header, the fonts and the theme of the other pages."""
+    head = (
+        f'<link rel="stylesheet" href="{ASSETS[1:]}/page.css"><script src="{ASSETS[1:]}/theme.js"></script>'
+        f'<script type="module" src="{ASSETS[1:]}/shell.js"></script>'
+    )
+    # Before Swagger UI's own style sheet, which wins where both have a rule.
+    docs = docs.replace("<html>", '<html lang="en">').replace("<head>", f"<head>{head}")
+    return docs.replace("<body>", '<body class="docs"><div id="header"></div>').replace(
+        '<div id="swagger-ui">', '<div id="swagger-ui" role="main">'
+    )
+
+
 def page_routes() -> list[Route]:
     """Read all files and return the routes of the pages.
 
