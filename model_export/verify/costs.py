@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterable, Sized
 
 from bert.checkpoint.weights import Checkpoint
 
-BYTE = 8e-9
-"""Seconds to build or to write a graph, for each byte of float32 weights."""
+BUILDING, WRITING = 8e-9, 2e-9
+"""Seconds for each byte of float32 weights."""
 PRODUCT = {"reference": 2.5e-11, "fp32": 1.6e-11, "fp16": 1.6e-11, "int8": 0.8e-11}
 """Seconds for one product and sum of a graph, or of the reference in numpy."""
 FITTING = 6.5e-7
 """Seconds for a weight of a layer's matrix in 8 bits: calibrated, and rounded."""
-TIMED = ((32, 24), (512, 4))
-"""Tokens of a batch that is timed, and how often it is run."""
+TIMED, SECONDS = ((32, 24), (512, 4)), 0.8
+"""Tokens of a batch that is timed and how often it is run at least, and for how long."""
 
 
 class Costs:
@@ -25,22 +25,20 @@ class Costs:
         self._weights = sum(math.prod(shape) for name, shape in shapes if ".layer." in name)
         self._products = self._weights * len(config.layer_order) // config.num_layer_weights
         self._bytes = 4 * sum(weight.size for weight in checkpoint.weights.values())
-        self.writing = BYTE * self._bytes
+        self.writing = WRITING * self._bytes
 
     def building(self, precision: str) -> float:
         """Return the seconds for a graph."""
-        return BYTE * self._bytes + (FITTING * self._weights if precision == "int8" else 0)
+        return BUILDING * self._bytes + (FITTING * self._weights if precision == "int8" else 0)
 
     def comparing(self, precision: str, texts: Collection[Sized], *, is_first: bool) -> float:
         """Return the seconds for texts alone and packed, and of the first graph for the reference."""
         return self.running((precision, precision, *(["reference"] if is_first else ())), texts)
 
     def timing(self) -> float:
-        """Return the seconds for the timing of both graphs, of one thread."""
-        one_thread = 2 * (PRODUCT["fp32"] + PRODUCT["int8"])
-        return BYTE * self._bytes / 2 + sum(
-            max(0.8, runs * tokens * self._products * one_thread) for tokens, runs in TIMED
-        )
+        """Return the seconds for the timing of both graphs."""
+        product = self._products * (PRODUCT["fp32"] + PRODUCT["int8"])
+        return sum(max(SECONDS, runs * tokens * product) for tokens, runs in TIMED)
 
     def running(self, what: Iterable[str], texts: Collection[Sized]) -> float:
         """Return the seconds for texts in graphs of these precisions, or in the reference."""
