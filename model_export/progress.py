@@ -65,7 +65,7 @@ def step(what: str, seconds: float = 0.0) -> Iterator[None]:
     start, line, took = time.perf_counter(), f"  {what} ... ", "failed"
     current.begin(what, seconds)
     if not sys.stderr.isatty():
-        print(line, end="", file=sys.stderr, flush=True)
+        say(line, end="")
         line = ""
     try:
         yield
@@ -75,10 +75,10 @@ def step(what: str, seconds: float = 0.0) -> Iterator[None]:
         say(line + took)
 
 
-def say(line: str) -> None:
+def say(line: str, end: str = "\n") -> None:
     """Print a line, in the bar's place where there is one."""
     with _lock:
-        print(f"{_CLEAR if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
+        print(f"{_CLEAR if sys.stderr.isatty() else ''}{line}", end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -101,10 +101,10 @@ def shown(file: Path | None = None) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        if sys.stderr.isatty():
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
+        say("", end="")
         if file is not None:
             file.unlink(missing_ok=True)
+            Path(f"{file}.partial").unlink(missing_ok=True)  # of a full disk
 
 
 def _keep_shown(file: Path | None, stop: threading.Event) -> None:
@@ -117,15 +117,8 @@ def _show(file: Path | None) -> None:
     done, left = current.estimate()
     if sys.stderr.isatty() and left is not None:
         bar = f"  [{'#' * int(BAR * done):-<{BAR}}] {done:4.0%} {left:3.0f} s left: {current.step}"
-        with _lock:
-            print(
-                f"{_CLEAR}{bar[: shutil.get_terminal_size().columns - 1]}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+        say(bar[: shutil.get_terminal_size().columns - 1], end="")
     if file is not None:
-        aside = file.with_name(f".{file.name}.partial")
-        state = {"step": current.step, "done": done, "seconds_left": left}
+        state, aside = {"step": current.step, "done": done, "seconds_left": left}, Path(f"{file}.partial")
         aside.write_text(json.dumps(state), encoding="utf-8")
         aside.replace(file)
