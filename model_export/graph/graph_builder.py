@@ -95,14 +95,15 @@ class GraphWriter:
         return self.node("Gelu", x, approximate="tanh" if name == "gelu_new" else "none")
 
     def model(self, name: str) -> onnx.ModelProto:
-        """Return the finished model."""
-        graph = helper.make_graph(
-            self._nodes, name, self._inputs, self._outputs, list(self._constants.values())
-        )
+        """Return the finished model. Its constants are moved there, as two copies of a large model fill the memory."""
+        graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, MICROSOFT_OPSET)]
-        return helper.make_model(
+        model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bert-export"
         )
+        for constant in list(self._constants):
+            model.graph.initializer.append(self._constants.pop(constant))
+        return model
 
 
 def linear(w: GraphWriter, x: str, weights: Mapping[str, NDArray[np.float32]], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
 import onnxruntime as ort
@@ -22,23 +23,22 @@ def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def check_structure(model: onnx.ModelProto, layers: int) -> dict[str, int]:
-    """Return the fused operators' counts; raises ExportError if the graph is malformed or attention is not fused.
-
-    `layers` counts layers as they are applied, not their weights.
-    """
+def check_form(graph: Path | onnx.ModelProto) -> None:
+    """Raise ExportError if a graph, written or in memory, is malformed."""
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(str(graph) if isinstance(graph, Path) else graph)
     except onnx.checker.ValidationError as error:
         raise ExportError(f"the graph is malformed: {error}") from None
-    fused = fused_operators(model)
+
+
+def check_attention(model: onnx.ModelProto, layers: int) -> None:
+    """Raise ExportError if attention is not fused; `layers` counts layers as they are applied, not their weights."""
     # Branches for short and for long rows are one attention.
     attention = sum(any(map(_is_attention, _within(node))) for node in model.graph.node)
     if attention != layers:
         raise ExportError(
             f"{attention} of {layers} layers have fused attention; this is a bug of bert-export"
         )
-    return fused
 
 
 def _within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -27,8 +27,10 @@ from model_export.graph.bodies import attention_cost, graph_body, max_pairs
 from model_export.graph.build import build_graph
 from model_export.graph.calibration import Calibration
 from model_export.graph.graph_checks import (
-    check_structure,
+    check_attention,
+    check_form,
     check_types,
+    fused_operators,
     output_of,
 )
 from model_export.graph.tables import separate_tables
@@ -129,13 +131,14 @@ class Exporter(GraphSession, ABC):
             finalize(self, rmtree, folder, ignore_errors=True)
         self.file = folder / f"{self.precision}.onnx"
         model = self._build(checkpoint, texts)
-        self.fused_operators = check_structure(model, len(config.layer_order))
-        self.output = output_of(model)
+        check_attention(model, len(config.layer_order))
+        self.fused_operators, self.output = fused_operators(model), output_of(model)
         if self.packer.layout == "rows":
             for name, table in separate_tables(model).items():
                 self.file.with_name(name).write_bytes(table)
         self.file.write_bytes(model.SerializeToString())
         del model
+        check_form(self.file)
         self._open(checkpoint)
 
     @property

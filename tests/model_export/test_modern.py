@@ -16,7 +16,7 @@ from bert.packing import CostModel, plan_runs
 from bert.tasks.registry import TASKS
 from model_export.graph.bodies import graph_body
 from model_export.graph.build import build_graph
-from model_export.graph.graph_checks import check_structure
+from model_export.graph.graph_checks import check_attention, check_form
 from model_export.graph.modern.cpu_ops import SHORT
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
@@ -63,7 +63,8 @@ def test_every_length_answers_as_transformers_alone_and_among_others(
     texts = [random_text(checkpoint.spec, tokens, seed=tokens) for tokens in LENGTHS]
     theirs = [their_answers(model, checkpoint.spec, text) for text in texts]
     exported = Fp32(checkpoint, ())
-    check_structure(exported.model, checkpoint.config.num_hidden_layers)
+    check_form(exported.model)
+    check_attention(exported.model, checkpoint.config.num_hidden_layers)
     reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
     ours = [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
     for found in (ours, exported.alone(texts), exported.packed(texts)):

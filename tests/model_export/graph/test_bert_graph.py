@@ -10,7 +10,7 @@ import pytest
 from bert.graph_inputs import Packer
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.build import build_graph
-from model_export.graph.graph_checks import check_structure
+from model_export.graph.graph_checks import check_attention, check_form, fused_operators
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
@@ -32,7 +32,8 @@ def compare(folder: Path, name: str, **changes: Any) -> None:
     model = write_checkpoint(folder, spec, **changes)
     checkpoint, texts = checkpoint_and_texts(folder)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
-    check_structure(graph, checkpoint.config.num_hidden_layers)
+    check_form(graph)
+    check_attention(graph, checkpoint.config.num_hidden_layers)
     runner = GraphSession(graph, Packer("rows"), threads=1)
     expected = [hf_outputs(model, spec, text) for text in texts]
     assert farthest(expected, runner.packed(texts)) < 1e-5
@@ -79,8 +80,9 @@ def test_attention_is_fused_in_every_layer_and_counted_by_domain(tmp_path: Path)
     write_checkpoint(tmp_path, SPECS["ner"])
     checkpoint, _ = checkpoint_and_texts(tmp_path)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
-    fused = check_structure(graph, 2)
-    assert fused == {"com.microsoft.Attention": 2}
+    check_form(graph)
+    check_attention(graph, 2)
+    assert fused_operators(graph) == {"com.microsoft.Attention": 2}
     # On CPU these are slower than what is written in their stead (docs/export.md).
     slower = {"SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization"}
     assert not slower & {node.op_type for node in graph.graph.node}

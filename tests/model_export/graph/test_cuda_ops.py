@@ -11,7 +11,7 @@ from bert.errors import ExportError
 from bert.graph_inputs import flat_inputs
 from model_export.graph.bert.cuda_ops import CudaOps, to_half
 from model_export.graph.build import build_graph
-from model_export.graph.graph_checks import check_structure, check_types
+from model_export.graph.graph_checks import check_attention, check_form, check_types, fused_operators
 from model_export.verify.fp16_reference import run_flat
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
 
@@ -46,7 +46,10 @@ def test_every_activation(activation: str, tmp_path: Path) -> None:
 
 def test_everything_that_can_be_fused_is(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["ner"])
-    assert check_structure(flat_graph(tmp_path), 2) == {
+    graph = flat_graph(tmp_path)
+    check_form(graph)
+    check_attention(graph, 2)
+    assert fused_operators(graph) == {
         "com.microsoft.BiasGelu": 2,
         "com.microsoft.EmbedLayerNormalization": 1,
         "com.microsoft.PackedAttention": 2,

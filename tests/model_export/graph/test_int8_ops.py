@@ -14,7 +14,7 @@ from bert.checkpoint.weights import Checkpoint
 from model_export.graph.bert.int8_ops import Int8Ops
 from model_export.graph.build import build_graph
 from model_export.graph.calibration import Calibration
-from model_export.graph.graph_checks import check_structure
+from model_export.graph.graph_checks import check_attention, check_form
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, inverse_root, round_weight
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession, packer_for
@@ -52,7 +52,8 @@ def runner_of(checkpoint: Checkpoint, texts: list[EncodedText]) -> GraphSession:
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
     calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
     graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
-    check_structure(graph, config.num_hidden_layers)
+    check_form(graph)
+    check_attention(graph, config.num_hidden_layers)
     return GraphSession(graph, packer_for(config, "int8"), threads=1)
 
 

@@ -17,7 +17,7 @@ from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.bodies import attention_cost, graph_body, max_pairs
 from model_export.graph.build import build_graph
 from model_export.graph.calibration import Calibration
-from model_export.graph.graph_checks import check_structure, check_types
+from model_export.graph.graph_checks import check_attention, check_form, check_types
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, packer_for
@@ -95,7 +95,8 @@ def test_float32_answers_as_the_reference_alone_and_among_others(body: str, name
     config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec)
     graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cpu)
-    check_structure(graph, len(config.layer_order))
+    check_form(graph)
+    check_attention(graph, len(config.layer_order))
     runner = GraphSession(graph, Packer("rows"), threads=1)
     answers = expected(body, name)
     assert farthest(answers, runner.run(texts)) < 1e-5
@@ -107,7 +108,8 @@ def test_8_bits_stay_near_and_do_not_depend_on_neighbours(body: str, name: str) 
     config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec)
     graph = int8_graph(config, spec, texts)
-    check_structure(graph, len(config.layer_order))
+    check_form(graph)
+    check_attention(graph, len(config.layer_order))
     runner = GraphSession(graph, packer_for(config, "int8"), threads=1)
     alone, answers = runner.alone(texts), expected(body, name)
     a, b = np.concatenate(answers), np.concatenate(alone)
@@ -124,7 +126,8 @@ def test_the_graph_for_cuda_answers_within_half_precision(body: str, name: str) 
     config, spec = CONFIGS[body], SPECS[name]
     texts = texts_of(spec, LENGTHS_IN_NUMPY)
     graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cuda)
-    check_structure(graph, len(config.layer_order))
+    check_form(graph)
+    check_attention(graph, len(config.layer_order))
     check_types(graph)
     for answer, found in zip(expected(body, name, LENGTHS_IN_NUMPY), run_flat(graph, texts), strict=True):
         assert np.allclose(found, answer, atol=1e-2, rtol=1e-2)
