@@ -1,6 +1,7 @@
 """The processor's instructions: which kernels ONNX Runtime takes, so what speed and which last bits to expect."""
 
 import functools
+import os
 import platform
 from pathlib import Path
 
@@ -43,6 +44,13 @@ def processor_name() -> str:
     lines = _cpuinfo().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def allowed_threads() -> int:
+    """Return how many threads are of use: OMP_NUM_THREADS, which numpy's products obey too, or the cores of this process."""
+    if (stated := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(stated):
+        return int(stated)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpuinfo() -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import file_hashes
 from bert.errors import BundleError, CheckpointError, ExportError
+from bert.processor import allowed_threads
 from model_export import progress
 from model_export.progress import say
 from model_export.verify.parity import AUTO
@@ -56,8 +57,8 @@ def build_demo(models: Path, out: Path, precision: str, options: Sequence[str]) 
 
 def _export_all(folders: Sequence[Path], out: Path, options: Sequence[str]) -> list[str]:
     """Export each folder by a process of its own, as many at a time as there are cores; return the names of what failed."""
-    jobs = min(len(folders), _cores())
-    threads = _cores() // jobs
+    jobs = min(len(folders), allowed_threads())
+    threads = allowed_threads() // jobs
     seconds = SECONDS * len(folders) / jobs
     progress.current.expect(seconds)
     progress.current.begin(f"building {len(folders)} bundles, {jobs} at a time", seconds)
@@ -133,7 +134,3 @@ def is_current(bundle: Path, checkpoint: Path, precision: str) -> bool:
     same_files = manifest.source.get("files") == file_hashes(checkpoint)
     asked = manifest.choice.get("asked") if precision == AUTO else manifest.precision
     return same_files and asked == precision and manifest.made_by == made_by()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

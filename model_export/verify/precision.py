@@ -1,6 +1,5 @@
 """The graph of a checkpoint in each precision, and a session that runs it as the service will."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from bert.errors import BertError, ExportError
 from bert.graph_inputs import Ints, Packer
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.packing import CostModel, PackingRules
+from bert.processor import allowed_threads
 from bert.runtime import open_session, session_options
 from model_export.graph.bert.cpu_ops import product_block
 from model_export.graph.bodies import attention_cost, graph_body, max_pairs
@@ -68,7 +68,7 @@ class GraphSession:
         source = graph if isinstance(graph, Path) else graph.SerializeToString()
         self._session = open_session(source, provider, session_options(threads, packer.layout))
         if packer.layout == "rows" and threads == 1:
-            self._runs = _cores()
+            self._runs = allowed_threads()
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
@@ -91,12 +91,6 @@ class GraphSession:
     def _run_each(self, batches: Iterable[list[EncodedText]]) -> list[Floats]:
         with ThreadPoolExecutor(self._runs) as pool:
             return [output for outputs in pool.map(self.run, batches) for output in outputs]
-
-
-def _cores() -> int:
-    """Return the number of cores, or how many of them the environment leaves to numpy's products."""
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return int(threads) if threads.isdecimal() else os.cpu_count() or 1
 
 
 def _batches(texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:

@@ -1,8 +1,10 @@
-"""Which instructions the processor has, as Linux tells."""
+"""Which instructions the processor has, as Linux tells, and how many threads are of use."""
+
+import os
 
 import pytest
 
-from bert.processor import instructions, instructions_in, processor_name
+from bert.processor import allowed_threads, instructions, instructions_in, processor_name
 from service.cli import main
 
 ZEN_3 = "processor\t: 0\nmodel name\t: AMD EPYC 7763\nflags\t\t: fpu sse2 avx avx2 sha_ni\n"
@@ -26,3 +28,11 @@ def test_version_names_the_instructions(capsys: pytest.CaptureFixture[str]) -> N
     assert ended.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "bert-train-serve" in shown and instructions() in shown and processor_name() in shown
+
+
+@pytest.mark.parametrize(("stated", "threads"), [("3", 3), ("0", None), ("4,2", None), ("", None)])
+def test_threads_are_those_of_the_environment_or_the_cores(
+    stated: str, threads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", stated)
+    assert allowed_threads() == (threads or len(os.sched_getaffinity(0)))
