@@ -33,6 +33,7 @@ SHORT = {
     r"reading .*": "read",
     r"writing .*": "write",
     r"building the (\w+) graph": r"build \1",
+    r"timing both": "time",
     r"comparing (\d+) texts with the checkpoint": r"compare \1",
     r"comparing (\d+) texts with fp32": r"judge \1",
 }
