@@ -84,7 +84,7 @@ def test_ctrl_c_in_an_export_ends_with_130_and_leaves_nothing(tmp_path: Path) ->
     with said.open("w") as stream, subprocess.Popen(command, cwd=ROOT, stderr=stream) as run:
         try:
             deadline = time.monotonic() + 60
-            while "comparing" not in said.read_text():
+            while not any(out.rglob("*.onnx")):  # a graph of an unfinished bundle
                 assert run.poll() is None and time.monotonic() < deadline, said.read_text()
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)
