@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -151,7 +152,8 @@ def test_float32_is_exported_first_and_the_finished_bundle_is_taken_at_the_next_
     finished = prepare(settings(cache, checkpoint), answer_first=True)
     assert (finished.bundles, finished.better_bundles) == ([place], {})
     assert prepare(settings(cache, checkpoint)).bundles == [place]
-    assert "building the" not in capfd.readouterr().err, "the child's lines are in the log"
+    # The child's lines are in the log. A handler of another test may complain there that its stream is closed.
+    assert not re.findall(r"^  building the", capfd.readouterr().err, re.MULTILINE)
 
 
 def test_who_cannot_begin_with_another_bundle_waits_for_the_finished_one(
