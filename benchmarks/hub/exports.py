@@ -1,4 +1,4 @@
-"""From a checkpoint on disk to an answer: seconds and memory of `bert-serve --model` and of `bert-export`.
+"""Measure the seconds from a checkpoint on disk to an answer, and the memory of `bert-serve --model` and `bert-export`.
 
     python -m benchmarks.hub.exports                        # all, half an hour on a quiet machine
     python -m benchmarks.hub.exports minilm-l6 bert-base

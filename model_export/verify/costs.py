@@ -1,4 +1,4 @@
-"""What the steps of an export cost: seconds on two AVX2 cores, of whose proportions those of other machines are not far."""
+"""Expected seconds of an export's steps on two AVX2 cores. Other machines are slower or faster in all steps alike."""
 
 import math
 from collections.abc import Collection, Iterable, Sized

@@ -1,4 +1,4 @@
-"""What a service serves: models and the interface of their engines, and the registry that finds models by name."""
+"""Models, the interface of their engines, and the registry that finds models by name."""
 
 import hashlib
 import json

@@ -24,7 +24,7 @@ operations = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
 
 
 class ExportInfo(Schema):
-    """What is being done so that a model is served in 8 bits instead of float32."""
+    """Progress of the export that is to replace a model's float32 graph by one in 8 bits."""
 
     step: str
     done: float | None = Field(description="Share that is done, 0 to 1; null if that is not known.")

@@ -1,4 +1,4 @@
-"""What all requests share, and how the texts of one are tokenised within its token limit and its deadline.
+"""The parts that all requests share: the scheduler, and threads that tokenise within a token limit and a deadline.
 
 A text's length in tokens is unknown before it is tokenised, so long texts are read part by part and given up at the limit.
 The steps of a request are `Call` in `service/tasks/task.py`.

@@ -1,4 +1,6 @@
-"""Decide which requests are admitted and what the next batch holds. No clock, no threads, no engine.
+"""Decide which requests are admitted and what the next batch holds, by an estimate of how fast batches run.
+
+There is no clock, no thread and no engine here.
 
 A job is one request's sequences (texts, or windows of long texts) for one model. It joins the queue of its model and size
 class. A queue is first in first out, and the queues take equal turns in engine seconds (start-time fair queueing): a

@@ -192,7 +192,7 @@ def _as_list(items: Iterable[Item], size: int = PART) -> list[Item]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a task takes and gives here: some columns of its results."""
+    """Options and outputs of a task in this protocol; the outputs are columns of its results."""
 
     options: Collection[str]
     outputs: Callable[[Model], list[tuple[str, str, list[int]]]]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bert.tasks.spec import TaskSpec
-from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
+from tests.support.browser import DESKTOP, PHONE, violations, visit
 from tests.support.live import Live, serving
 from tests.support.playground import ask, choose
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
 MIXED = "👩‍🔬 Ada 🚀 met שלום עולם and 田中さん in 🇯🇵 Paris e\u0301"
 """Emoji of two and more UTF-16 units, right to left, a combining mark."""
 TABS = ("classify", "ner", "similarity", "rerank", "qa", "fill-mask", "multiple-choice", "embed", "tokenize")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: "Browser", live: Live) -> Iterator["Page"]:
-    with visit(browser, live.url) as opened:
-        yield opened
 
 
 def shown(page: "Page", selector: str) -> list[str]:

@@ -1,13 +1,12 @@
 """The page at / in Chromium: what it asks by itself, its options, links to a request, and lists of texts."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.browser import chromium, violations, visit
+from tests.support.browser import violations, visit
 from tests.support.live import Live, serving
 from tests.support.playground import ask, choose, settle
 
@@ -30,18 +29,6 @@ SHORT = {
     "multiple-choice": {"prompt": "a film", "choices": "the film\nmunich"},
 }
 """Texts that the tiny models can read."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: "Browser", live: Live) -> Iterator["Page"]:
-    with visit(browser, live.url) as opened:
-        yield opened
 
 
 def body(page: "Page") -> Any:

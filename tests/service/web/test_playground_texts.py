@@ -1,12 +1,11 @@
 """The page at / in Chromium: what becomes of a text that is edited, empty, too long, unknown, or not answered."""
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
+from tests.support.browser import DESKTOP, PHONE, violations, visit
 from tests.support.live import Live, eventually
 from tests.support.playground import ask, choose, settle
 
@@ -17,18 +16,6 @@ UNKNOWN = "🦜 ꙮ 🦚 film"
 """Four pieces, three of them unknown."""
 LONG = "film " * 100
 """More tokens than the tiny models read."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: "Browser", live: Live) -> Iterator["Page"]:
-    with visit(browser, live.url) as opened:
-        yield opened
 
 
 def code(page: "Page", name: str) -> str:

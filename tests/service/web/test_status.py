@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
+from tests.support.browser import DESKTOP, PHONE, violations, visit
 from tests.support.live import Live, eventually, serving
 
 if TYPE_CHECKING:
@@ -31,12 +31,6 @@ plain 3.5e+06
     prometheus.growth({c: [{labels: {}, value: 3}]}, {c: [{labels: {}, value: 10}]}, "c"),
   ];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_processes_that_were_stopped_with_their_parent_go_on(running: Fleet) -> 
 
 
 def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
-    """As by Ctrl-Z and fg: its wait for signals is interrupted, with none for it."""
+    """Ctrl-Z and fg do this: the parent's wait for signals is interrupted, and no signal has come."""
     engine = running.engine
     with frozen(running.supervisor):
         assert running.post("/ner", TEXT).status == 200
