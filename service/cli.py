@@ -7,6 +7,7 @@ imports ends the process with exit code 0.
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -17,6 +18,8 @@ from service.system import FAILURE, INTERRUPTED, exit_on_stop, usable_cores
 from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from service.engine.bundle_folders import FoundBundles
     from service.exports.better_exports import Serving
     from service.settings import ServeSettings
@@ -53,7 +56,7 @@ def _run(arguments: Sequence[str]) -> int:
         print(error.report(), file=sys.stderr)
         return USAGE_ERROR
     except BertError as error:
-        print(f"bert-serve: {error}", file=sys.stderr)
+        logs.report_fatal("bert-serve", error)
         return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
 
 
@@ -104,6 +107,7 @@ def serve(settings: "ServeSettings") -> int:
     """Serve until a signal, in one process or several; returns the exit code. Raises BertError if it cannot start."""
     from service.engine.bundle_folders import find_bundles
     from service.listener import address, listen
+    from service.logs import LOGGER
 
     sources = [str(path) for path in settings.bundles] if not settings.model else settings.model
     if settings.model:
@@ -114,8 +118,20 @@ def serve(settings: "ServeSettings") -> int:
     url = address(listener)
     if settings.log_format == "text":
         print(f"Loading models from {', '.join(sources)}; listening on {url}", flush=True)
+    frontends, began = count_frontends(settings), time.monotonic()
+    fields = {"pid": os.getpid(), "frontends": frontends}
+    LOGGER.info("the service starts at %s: %s", url, _versions(), extra={"fields": fields})
+    code = _run_processes(settings, found, listener, frontends)
+    LOGGER.info("the service ended with code %d after %.0f s", code, time.monotonic() - began)
+    return code
+
+
+def _run_processes(
+    settings: "ServeSettings", found: "FoundBundles", listener: "socket", frontends: int
+) -> int:
+    """Serve with this many frontends, or in this process without; return the exit code."""
     # A supervisor needs neither HTTP nor an engine.
-    if frontends := count_frontends(settings):
+    if frontends:
         from service.workers.supervisor import Supervisor
 
         supervisor = Supervisor(settings, found, listener, frontends)
@@ -123,11 +139,12 @@ def serve(settings: "ServeSettings") -> int:
             return supervisor.run()
     from service.http.app import create_app
     from service.http.server import Server
+    from service.listener import address
     from service.workers.open_models import open_models
 
     app = create_app(settings, partial(open_models, found=found))
     with _better_exports(settings, app.service):
-        return Server(app, app.service, url).serve_until_signal(listener)
+        return Server(app, app.service, address(listener)).serve_until_signal(listener)
 
 
 def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractContextManager[object]:

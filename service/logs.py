@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import sys
 from datetime import UTC, datetime
 
@@ -31,6 +32,19 @@ class TextFormatter(logging.Formatter):
         """Return the line without a trace."""
         fields = "".join(f" {key}={value}" for key, value in getattr(record, "fields", {}).items())
         return super().formatMessage(record) + fields
+
+
+def report_fatal(program: str, error: Exception) -> None:
+    """Write the error that ends a program to standard error: for people, or as a JSON line if the log has those."""
+    if any(isinstance(handler.formatter, JsonFormatter) for handler in LOGGER.handlers):
+        LOGGER.critical("%s ends: %s", program, error)
+    else:
+        print(f"{program}: {error}", file=sys.stderr)
+
+
+def log_signal(number: int) -> None:
+    """Log a signal that stops the service."""
+    LOGGER.info("%s: the service stops", signal.Signals(number).name)
 
 
 def configure(level: str, form: str) -> None:

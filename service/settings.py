@@ -247,7 +247,9 @@ class ServeSettings(CommandSettings):
     log_format: Literal["text", "json"] = Field(
         "text", description="Log lines as text for people, or as JSON for collectors."
     )
-    access_log: bool = Field(False, description="Log a line for each request.")
+    access_log: bool = Field(
+        False, description="Log a line for each request, not only for those that failed."
+    )
 
     _failed_models: dict[str, str] = PrivateAttr(default_factory=dict)
     _better_bundles: dict[Path, Path] = PrivateAttr(default_factory=dict)

@@ -16,6 +16,7 @@ from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFull
 from service.engine.models import Model, Registry
 from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
 from service.http.problems import ProblemError, problem_of
+from service.http.request_log import RequestLog
 from service.http.streams.spool import SpoolFile
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -77,6 +78,7 @@ class Service:
         self.settings, self.metrics, self._open = settings, Metrics(), open_models
         self.bodies = BodyBudget(settings.max_bodies_bytes or HELD_BODIES * settings.max_body_bytes)
         self.unsent = UnsentResponses(settings.max_response_bytes)
+        self.request_log = RequestLog(logs_all=settings.access_log)
         self.on_ready: Callable[[], None] = lambda: None
         """Called when requests can be answered."""
         self.on_failure: Callable[[Exception], None] = log_failure
@@ -246,19 +248,16 @@ class Service:
             if status == HTTPStatus.OK:
                 metrics.tokens.labels(model).inc(context.tokens)
 
-    def count_problem(
-        self, error: Exception, context: RequestContext, *, asks_for_result: bool = True
-    ) -> ProblemError:
-        """Return the problem of an error, counted by its reason; log one that is the service's fault.
+    def count_problem(self, error: Exception, *, asks_for_result: bool = True) -> ProblemError:
+        """Return the problem of an error, counted by its reason; what is the service's fault is its cause, for the log.
 
         A probe or a page that finds the service not ready asks for no result and is not counted.
         """
         problem = problem_of(error)
         if problem.reason and (asks_for_result or problem.reason != "not_ready"):
             self.metrics.requests_rejected.labels(problem.reason).inc()
-        if problem.status == 500:
-            fields = {"request_id": context.request_id}
-            LOGGER.error("request failed", exc_info=error, extra={"fields": fields})
+        if problem.status == 500 and problem is not error:
+            problem.__cause__ = error
         return problem
 
     def probe_soon(self) -> None:

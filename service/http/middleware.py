@@ -1,4 +1,4 @@
-"""Request id, API key, timing headers, metrics, problem+json and access log of every request."""
+"""Request id, API key, timing headers, metrics, problem+json and log line of every request."""
 
 import asyncio
 import hmac
@@ -6,7 +6,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +20,6 @@ from service.http.problems import (
     ProblemError,
 )
 from service.http.request_body import header
-from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
@@ -30,8 +28,8 @@ BEGAN = "began"
 """Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 PHASES = ("tokenize", "queue", "inference", "decode")
-MAX_LOGGED = 200
-"""Longest path in the access log, in characters."""
+PROBLEM = "problem"
+"""Key in a request's state for the problem that it ended with."""
 
 
 class RequestMiddleware:
@@ -82,7 +80,7 @@ class RequestMiddleware:
             await self._refuse(NotReadyError("the service is stopping"), context, responder, scope, receive)
         finally:
             state[BODY_SHARE].hold(0)
-            self._record(context, responder.status or CLIENT_GONE, method, scope)
+            self._record(context, responder.status or CLIENT_GONE, {**scope, "method": method})
             if counted:  # last: where none is in flight, all are recorded
                 self._metrics.requests_in_flight.dec()
 
@@ -98,30 +96,24 @@ class RequestMiddleware:
         if isinstance(error, ClientGoneError):
             self._metrics.requests_rejected.labels("client_gone").inc()
             return
-        problem = self._service.count_problem(error, context, asks_for_result=scope["method"] == "POST")
+        problem = self._service.count_problem(error, asks_for_result=scope["method"] == "POST")
+        scope["state"][PROBLEM] = problem
         if responder.status == 0:
             write = scope["state"].get(ERROR_WRITER) or self._error_writer(context.endpoint)
             await write(problem, context.request_id)(scope, receive, responder.send)
 
-    def _record(self, context: RequestContext, status: int, method: str, scope: Scope) -> None:
-        """Record metrics and the access log of a finished request; the lines of a stream have recorded theirs."""
-        lines = scope["state"].get(ANSWERED_LINES)
+    def _record(self, context: RequestContext, status: int, scope: Scope) -> None:
+        """Record metrics and the log line of a finished request; the lines of a stream have recorded theirs."""
+        state = scope["state"]
+        lines = state.get(ANSWERED_LINES)
         if lines is None:
             endpoint = context.endpoint
             if endpoint not in self._paths:
                 endpoint = getattr(scope.get("route"), "path", "other")
             self._service.record(context, endpoint, status)
-        if self._settings.access_log:
-            fields = {
-                "request_id": context.request_id,
-                "status": status,
-                "model": context.model,
-                "tokens": context.tokens,
-                "ms": round(1000 * (time.monotonic() - context.began), 2),
-            }
-            if lines is not None:
-                fields["lines"] = lines
-            LOGGER.info("%s %s", method, _loggable(context.endpoint), extra={"fields": fields})
+        if self._settings.access_log or context.endpoint not in UNCOUNTED:  # a probe's 503 is its answer
+            more = {} if lines is None else {"lines": lines}
+            self._service.request_log.write(scope, context, status, state.get(PROBLEM), **more)
 
 
 def _check_key(scope: Scope, key: bytes) -> None:
@@ -145,11 +137,6 @@ def _server_timing(context: RequestContext) -> str:
     seconds, total = context.seconds, time.monotonic() - context.received
     parts = [f"{phase};dur={1000 * seconds[phase]:.3f}" for phase in PHASES if phase in seconds]
     return ", ".join([*parts, f"total;dur={1000 * total:.3f}"])
-
-
-def _loggable(path: str) -> str:
-    """Return a path without line ends, terminal control sequences or excess length."""
-    return quote(path[:MAX_LOGGED])
 
 
 def _as_get(scope: Scope) -> Scope:

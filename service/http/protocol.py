@@ -19,7 +19,9 @@ from service.http.lingering import LingeringProtocol
 from service.http.middleware import BEGAN, UNCOUNTED, choose_request_id
 from service.http.problems import ProblemError, problem_response
 from service.http.request_body import BODY_ERROR
+from service.http.request_log import RequestLog
 from service.metrics import Metrics
+from service.pipeline.inputs import RequestContext
 
 MAX_HEAD_BYTES = 2**16
 """Maximum bytes of request line and headers, or between the chunks of a body."""
@@ -43,6 +45,7 @@ class BoundedProtocol(LingeringProtocol):
     bodies: BodyBudget
     unsent: UnsentResponses
     """Bound on what is received and not yet read, and on what requests have read."""
+    request_log: RequestLog
     max_connections = 900
     """Maximum connections; those beyond get a 503, except for /health and /metrics."""
     head_timeout_s = 10.0
@@ -286,6 +289,10 @@ class BoundedProtocol(LingeringProtocol):
             b"connection: close",
         ]
         self.transport.write(b"\r\n".join([*head, b"", bytes(response.body)]))
+        now = time.monotonic()
+        context = RequestContext(request_id, "connection", now, began=now)
+        scope: Scope = {"method": "", "client": self.client, "state": {}}
+        self.request_log.write(scope, context, problem.status, problem)
 
     def _wait_for_request(self, seconds: float) -> None:
         """Close the connection unless a request begins in time."""

@@ -141,7 +141,7 @@ class TaskRequest(Request):
 
     def call(self, model: Model) -> Call:
         """Return the call of a model, and note its name."""
-        self.context.model = model.name
+        self.context.model, self.context.version = model.name, model.bundle.manifest.version
         return Call(self.pipeline, self.context, model, self.needs_json)
 
     async def respond(self, results: Results) -> Response:

@@ -5,7 +5,6 @@ import json
 import shlex
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from starlette.types import ASGIApp
 from bert.errors import BertError
 from service.http.lifecycle import Service, log_failure
 from service.listener import drop_new_connections
-from service.logs import LOGGER
+from service.logs import LOGGER, log_signal, report_fatal
 from service.system import FAILURE, is_ignored
 from service.tasks.table import FIRST
 
@@ -38,6 +37,7 @@ def protocol(service: Service) -> type[asyncio.Protocol] | Literal["h11"]:
         "metrics": service.metrics,
         "bodies": service.bodies,
         "unsent": service.unsent,
+        "request_log": service.request_log,
         "max_connections": settings.max_connections,
         "answer_timeout_s": settings.answer_timeout_ms / 1000,
         "head_timeout_s": settings.body_timeout_ms / 1000,
@@ -56,11 +56,12 @@ class Server(uvicorn.Server):
         url: str,
         *,
         announces: bool = True,
-        others_accept: Callable[[], bool] = lambda: False,
+        others_accept: Callable[[], bool] | None = None,
     ) -> None:
         """Configure uvicorn; with `announces`, and text logs, the ready message is printed.
 
-        `others_accept` tells whether other processes accept on the same socket after this one has stopped.
+        `others_accept` tells whether other processes accept on the same socket after this one has stopped; None for the
+        process that a service of one process is.
         """
         settings = service.settings
         self._service, self._url = service, url
@@ -91,6 +92,10 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Report not ready now, and stop accepting connections after `drain_s`; at once on SIGINT or a second signal."""
+        if (
+            self._others_accept is None
+        ):  # else the parent has told; a handler must not write where it may have interrupted
+            threading.Thread(target=log_signal, args=[sig]).start()
         first = not self._service.is_stopping()
         self._service.drain()
         drain_s = self._service.settings.drain_s
@@ -117,7 +122,7 @@ class Server(uvicorn.Server):
 
         The kernel resets those that still wait when the last process closes the listening socket.
         """
-        if not self._others_accept():
+        if self._others_accept is None or not self._others_accept():
             for listener in sockets or []:
                 await self._accept_last(listener)
         await super().shutdown(sockets)
@@ -155,7 +160,7 @@ class Server(uvicorn.Server):
     def _fail(self, error: Exception) -> None:
         self.failed = True
         if isinstance(error, BertError):
-            print(f"bert-serve: {error}", file=sys.stderr)
+            report_fatal("bert-serve", error)
         else:
             log_failure(error)
         self._stop()

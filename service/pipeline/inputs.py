@@ -21,6 +21,8 @@ class RequestContext:
     timeout_ms: float = 0.0
     model: str = ""
     """Name of the model in use; empty until it is known to exist."""
+    version: str = ""
+    """Version of that model."""
     began: float = 0.0
     """Arrival of the request's first byte; `received` if the server does not tell."""
     tokens: int = 0

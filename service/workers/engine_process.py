@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -12,7 +11,7 @@ from pathlib import Path
 from bert.errors import BertError, EngineError, ServiceError
 from service.engine.bundle_folders import FoundBundles
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
-from service.logs import LOGGER
+from service.logs import LOGGER, report_fatal
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
@@ -51,7 +50,7 @@ def run_engine(start: StartMessage, beat: Beat) -> int:
     try:
         loop_module.run(run())
     except BertError as error:
-        print(f"bert-serve: {error}", file=sys.stderr)
+        report_fatal("bert-serve", error)
         return FAILURE
     return 0
 

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO, cast
 
 from service.engine.bundle_folders import FoundBundles
-from service.logs import LOGGER
+from service.logs import LOGGER, log_signal
 from service.settings import ServeSettings
 from service.system import FAILURE, STOPS, handled
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
@@ -105,6 +105,7 @@ class Supervisor:
                 while self._step():
                     with suppress(Empty):
                         if (number := signals.get(timeout=self._idle_s())) in STOPS:
+                            log_signal(number)
                             # A hang-up means the same as SIGTERM to the frontends.
                             self._stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             finally:

@@ -139,7 +139,7 @@ def test_a_log_of_json_has_the_progress_too(hub: LocalHub, variables: dict[str, 
         assert process.popen.wait(60) == 1
         *lines, last = process.error().strip().splitlines()
     assert any("no model org/none at" in json.loads(line)["message"] for line in lines)
-    assert last.startswith("bert-serve: ")
+    assert json.loads(last)["message"].startswith("bert-serve ends: ")
 
 
 @pytest.mark.slow

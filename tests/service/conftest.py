@@ -1,3 +1,4 @@
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,18 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(folder)
     return folder
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Put the loggers back as they were."""
+    loggers = [logging.getLogger(name) for name in ("bert_serve", "uvicorn")]
+    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 @pytest.fixture

@@ -28,7 +28,11 @@ def test_one_process_where_there_is_no_folder_to_meet_in(
 
 
 def test_frontends_that_have_nowhere_to_meet_are_refused_in_a_sentence(
-    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    restored: None,
+    bundles: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert cli.main(["--bundles", str(bundles / "mood"), "--port", "0", "--frontends", "2"]) == FAILURE

@@ -2,25 +2,12 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service import logs
 from tests.support.live import serving
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    """Put the loggers back as they were."""
-    loggers = [logging.getLogger(name) for name in ("bert_serve", "uvicorn")]
-    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    yield
-    for logger, handlers, level, propagate in before:
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 def test_json_lines_hold_time_level_message_and_fields(

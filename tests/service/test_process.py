@@ -277,3 +277,35 @@ def test_each_process_imports_its_own_role_only(module: str, others: set[str]) -
     code = f"import sys, {module}; print(*(name.partition('.')[0] for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert not set(run.stdout.split()) & others
+
+
+@pytest.mark.parametrize(("frontends", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
+def test_the_log_tells_of_start_signal_and_end(bundles: Path, frontends: int, number: signal.Signals) -> None:
+    options = ("--bundles", str(bundles / "mood"), "--frontends", str(frontends), "--log-format", "json")
+    with started(*options) as process:
+        assert process.popen.stderr is not None
+        said = [json.loads(process.popen.stderr.readline())]
+        while "ready in" not in said[-1]["message"]:
+            said.append(json.loads(process.popen.stderr.readline()))
+        process.popen.send_signal(number)
+        assert process.popen.wait(60) == 0
+        said += map(json.loads, process.error().splitlines())
+    messages = [line["message"] for line in said]
+    assert messages[0].startswith("the service starts at http://127.0.0.1:") and "onnxruntime" in messages[0]
+    assert (said[0]["pid"], said[0]["frontends"]) == (process.popen.pid, frontends)
+    assert messages.count(f"{number.name}: the service stops") == 1
+    assert messages[-1].startswith("the service ended with code 0 after")
+
+
+@pytest.mark.parametrize("frontends", ["0", "1"])
+def test_what_ends_a_start_is_a_line_of_json_in_a_log_of_json(
+    bundles: Path, tmp_path: Path, frontends: str
+) -> None:
+    shutil.copytree(bundles / "mood", tmp_path / "mood")
+    (tmp_path / "mood/model.onnx").write_bytes(b"half")
+    options = ("--bundles", str(tmp_path), "--strict", "--frontends", frontends, "--log-format", "json")
+    with started(*options) as process:
+        assert process.popen.wait(60) == 1
+        said = [json.loads(line) for line in process.error().splitlines()]
+    (fatal,) = (line["message"] for line in said if line["level"] == "critical")
+    assert "model.onnx" in fatal

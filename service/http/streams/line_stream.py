@@ -129,12 +129,14 @@ class LineStream:
             if isinstance(line, ProblemError):
                 raise line
             response = await self._answer_with_patience(line, state)
-            body, status = bytes(response.body), 200
+            body, status, problem = bytes(response.body), 200, None
         except Exception as error:
-            problem = self._service.count_problem(error, state["context"])
+            problem = self._service.count_problem(error)
             body, status = self._problem_line(problem, number, state.get(ERROR_WRITER)), problem.status
         context = state["context"]
         self._service.record(context, context.endpoint, status)
+        if problem is not None:
+            self._service.request_log.write(self._scope, context, status, problem, line=number)
         self._context.tokens += context.tokens
         self._context.model = context.model or self._context.model
         self._count(len(body))
@@ -194,7 +196,7 @@ class LineStream:
         if problem is not None:
             if not self._is_started:
                 raise problem
-            problem = self._service.count_problem(problem, self._context)
+            problem = self._service.count_problem(problem)
             LOGGER.warning(
                 "a request of many lines ended at line %d: %s",
                 self._next_line,
