@@ -6,6 +6,8 @@ those of ended processes. A scrape of any process shows the numbers of all.
 
 import asyncio
 import os
+from bisect import bisect_left
+from collections import Counter as Tally
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal
@@ -36,6 +38,7 @@ ENTRY_BYTES = 32
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TOKENS = tuple(float(2**power) for power in range(3, 16))
 TEXTS = tuple(float(2**power) for power in range(0, 10))
+SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 REJECTIONS = (
@@ -60,6 +63,7 @@ class Metrics:
         self._models: Sequence[str] = ()
         self._is_model_ready: Callable[[str], bool] = lambda _: False
         self._add_requests()
+        self._add_results()
         self._add_batches()
         self._add_state()
 
@@ -101,6 +105,27 @@ class Metrics:
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
         self.open_connections = self._gauge("bert_open_connections", "Open client connections.")
+
+    def _add_results(self) -> None:
+        labels = ("model", "version")
+        self.results = Counter(
+            "bert_results",
+            "Results by the label answered: the best one, each entity's type, or answer and no_answer.",
+            (*labels, "label"),
+            registry=self.registry,
+        )
+        self.result_score = self._histogram(
+            "bert_result_score", "Score of the label, entity, answer or choice of a result.", SCORES, labels
+        )
+        self.text_tokens = self._histogram(
+            "bert_text_tokens", "Tokens of a text, or set of texts, in all its windows.", TOKENS, labels
+        )
+        self.truncated_texts = Counter(
+            "bert_truncated_texts",
+            "Texts that were cut at the model's length.",
+            labels,
+            registry=self.registry,
+        )
 
     def _add_batches(self) -> None:
         self.inference_duration = self._histogram(
@@ -162,6 +187,11 @@ class Metrics:
             "Engine processes started because the preceding one had ended.",
             registry=self.registry,
         )
+        self.frontend_restarts = Counter(
+            "bert_frontend_restarts",
+            "Frontends started because the preceding one had ended.",
+            registry=self.registry,
+        )
 
     def _histogram(
         self, name: str, meaning: str, buckets: Sequence[float], labels: Sequence[str] = ()
@@ -199,16 +229,30 @@ class Metrics:
         self.queue_tokens.labels(model).set(tokens)
         self.queue_texts.labels(model).set(texts)
 
-    def count_engine_restarts(self, restarts: int) -> None:
-        """Raise the counter to `restarts`: it goes on from the engine process before, which may have died uncounted."""
+    def count_restarts(self, kind: Literal["engine", "frontend"], restarts: int) -> None:
+        """Raise a counter to `restarts`: it goes on from the process before of this name, which may have died uncounted."""
         if self._is_shared:
-            (counted,) = self.engine_restarts.collect()
-            self.engine_restarts.inc(restarts - counted.samples[0].value)
+            counter = self.engine_restarts if kind == "engine" else self.frontend_restarts
+            (counted,) = counter.collect()
+            counter.inc(restarts - counted.samples[0].value)
 
     def note_engine_away(self, requests: int, tokens: int) -> None:
         """Set how much waits in this frontend for the engine process to come back."""
         self.engine_away_requests.set(requests)
         self.engine_away_tokens.set(tokens)
+
+    def observe_texts(self, model: str, version: str, tokens: Sequence[int], truncated: int) -> None:
+        """Record the lengths of a request's texts, and how many of them were cut."""
+        _observe_all(self.text_tokens.labels(model, version), tokens)
+        self.truncated_texts.labels(model, version).inc(truncated)
+
+    def observe_results(self, model: str, version: str, outcomes: Sequence[tuple[str, float]]) -> None:
+        """Record the labels and scores of a request's results."""
+        if not outcomes:
+            return
+        for label, count in Tally(label for label, _ in outcomes).items():
+            self.results.labels(model, version, label).inc(count)
+        _observe_all(self.result_score.labels(model, version), [score for _, score in outcomes])
 
     def observe_batch(
         self, model: str, tokens: int, texts: int, padding_ratio: float, seconds: float
@@ -238,6 +282,14 @@ class Metrics:
 
     def _render(self) -> bytes:
         return generate_latest(shared_registry() if self._is_shared else self.registry)
+
+
+def _observe_all(histogram: Histogram, values: Sequence[float]) -> None:
+    """Observe many values with a write for each bucket, not for each value."""
+    bounds = histogram._upper_bounds
+    for bucket, count in Tally(bisect_left(bounds, value) for value in values).items():
+        histogram._buckets[bucket].inc(count)
+    histogram._sum.inc(sum(values))
 
 
 class AllocatedFile(MmapedDict):

@@ -13,6 +13,9 @@ SMALLEST = frozenset({"process_max_fds", "process_start_time_seconds"})
 """Metrics that are not summed: each process has its own limit of open files."""
 
 
+MEMORY = "process_resident_memory_bytes"
+
+
 class ProcessMetrics(Collector):
     """ProcessCollector's metrics, summed over a process and its children."""
 
@@ -21,12 +24,15 @@ class ProcessMetrics(Collector):
         self._parent = parent
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the sums; for open files the maximum, for their limits the minimum."""
+        """Yield the sums; for open files the maximum, for their limits the minimum. Shared memory counts once."""
         samples = dict[str, list[float]]()
         metrics = list(_process_metrics(self._parent))
         for pid in (self._parent, *_children(self._parent)):
             for metric in _process_metrics(pid):
-                samples.setdefault(metric.name, []).extend(sample.value for sample in metric.samples)
+                found = [sample.value for sample in metric.samples]
+                if metric.name == MEMORY and (share := _proportional_bytes(pid)) is not None:
+                    found = [share]
+                samples.setdefault(metric.name, []).extend(found)
         for metric in metrics:
             values = samples[metric.name]
             if metric.name == "process_cpu_seconds":  # a counter must not fall when a child dies
@@ -38,6 +44,15 @@ class ProcessMetrics(Collector):
 
 def _process_metrics(pid: int) -> Iterable[Metric]:
     return ProcessCollector(pid=lambda: pid, registry=None).collect()
+
+
+def _proportional_bytes(pid: int) -> float | None:
+    """Return a process's memory where a page of n processes counts 1/n (Pss), None if the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
 
 
 def _ended_children_s(pid: int) -> float:

@@ -247,6 +247,8 @@ class Service:
             metrics.queue_duration.labels(model).observe(seconds["queue"])
             if status == HTTPStatus.OK:
                 metrics.tokens.labels(model).inc(context.tokens)
+                metrics.observe_texts(model, context.version, context.lengths, context.truncated)
+                metrics.observe_results(model, context.version, context.outcomes)
 
     def count_problem(self, error: Exception, *, asks_for_result: bool = True) -> ProblemError:
         """Return the problem of an error, counted by its reason; what is the service's fault is its cause, for the log.

@@ -1,7 +1,7 @@
 """A request as the pipeline gets it: its context (id, deadline, timing), its text fields, and their checks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +26,12 @@ class RequestContext:
     began: float = 0.0
     """Arrival of the request's first byte; `received` if the server does not tell."""
     tokens: int = 0
+    lengths: Sequence[int] = ()
+    """Tokens of each text, or set of texts, in all its windows."""
+    truncated: int = 0
+    """Texts that were cut."""
+    outcomes: Sequence[tuple[str, float]] = ()
+    """Label and score of each result, for the metrics."""
     response_bytes: int = 0
     """Size that the response may have, about, once it is known."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -185,13 +185,19 @@ async def classify(
     call.note_size(text, count * scores_size(spec.labels, scoring.most_scores(spec)))
     if windows is not None:
         check_windows(pair, truncate=truncate)
-        return await _classify_windows(call, text, scoring, windows), [False] * len(text)
-    encodings = await call.encode(text, pair, truncate=truncate)
-    outputs = await call.infer(encodings)
-    results = await call.decode(
-        len(outputs) * len(spec.labels), lambda: classification.decode(joined(outputs), spec, scoring)
-    )
-    return results, [encoding.truncated for encoding in encodings]
+        results = await _classify_windows(call, text, scoring, windows)
+        truncated = [False] * len(text)
+    else:
+        encodings = await call.encode(text, pair, truncate=truncate)
+        outputs = await call.infer(encodings)
+        results = await call.decode(
+            len(outputs) * len(spec.labels), lambda: classification.decode(joined(outputs), spec, scoring)
+        )
+        truncated = [encoding.truncated for encoding in encodings]
+    is_probability = activation_of(spec) != "identity"
+    if is_probability and scoring.activation is None and scoring.temperature is None:
+        call.note_outcomes((result.label, result.score) for result in results)
+    return results, truncated
 
 
 async def _classify_windows(

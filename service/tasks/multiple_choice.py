@@ -128,6 +128,7 @@ class MultipleChoice(ServedTask[MultipleChoiceRequest]):
         results = await call.decode(
             len(flat), lambda: [decode([next(scores) for _ in each], top_k) for each in rows]
         )
+        call.note_outcomes(("choice", each[0].score) for each in results)
         truncated = [any(encoding.truncated for encoding in each) for each in rows]
         return Results(sum(map(len, results)), lambda listed: _rows(results, choices, truncated, listed))
 

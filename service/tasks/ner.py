@@ -103,7 +103,9 @@ class Ner(ServedTask[NerRequest]):
 
 async def entities(call: Call, text: Texts, options: EntityOptions = PLAIN) -> list[list[Entity]]:
     """Return each text's entities; long texts are read in windows."""
-    return await _tagged(call, text, options.decode, by_piece=options.by_piece)
+    found = await _tagged(call, text, options.decode, by_piece=options.by_piece)
+    call.note_outcomes((entity.label, entity.score) for each in found for entity in each)
+    return found
 
 
 async def tagged_pieces(call: Call, text: Texts) -> list[list[TaggedPiece]]:

@@ -168,7 +168,9 @@ async def answers(
         call.note_size(context, spans_size(shown))
         return found
 
-    return await call.decode(count * top_k, decode, context)
+    found = await call.decode(count * top_k, decode, context)
+    call.note_outcomes(("no_answer" if each.answer is None else "answer", each.score) for each in found)
+    return found
 
 
 async def question_windows(

@@ -31,6 +31,8 @@ PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
 NUMBER_BYTES = 12
 """Bytes of one number of a vector in JSON, about."""
+MAX_COUNTED_LABELS = 200
+"""Most labels of a model that are counted by name; each is a series in the metrics."""
 LONG_CHARACTERS = 2**15
 """Length from which a text is serialised in a call of its own, in characters."""
 
@@ -135,7 +137,9 @@ class Call:
     async def infer(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
         context, scheduler = self.context, self.pipeline.scheduler
-        context.tokens = sum(len(encoding) for encoding in encodings)
+        context.lengths = [len(encoding) for encoding in encodings]
+        context.tokens = sum(context.lengths)
+        context.truncated = sum(encoding.truncated for encoding in encodings)
         if context.tokens > scheduler.max_tokens:
             raise RequestTooLargeError(context.tokens, scheduler.max_tokens)
         result = await scheduler.submit(self.model.name, encodings, context.deadline)
@@ -146,6 +150,7 @@ class Call:
         """Run the windows of several texts as one job; return the outputs by text."""
         encodings = [window.encoding for text in windows for window in text]
         outputs = iter(await self.infer(encodings) if encodings else [])
+        self.context.lengths = [sum(len(window.encoding) for window in text) for text in windows]
         return [[next(outputs) for _ in text] for text in windows]
 
     async def decode(self, results: int, function: Callable[[], Result], text: Texts | None = None) -> Result:
@@ -158,6 +163,12 @@ class Call:
             if is_short and self.context.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
                 return function()
             return await self.pipeline.run_in_thread(function)
+
+    def note_outcomes(self, outcomes: Iterable[tuple[str, float]]) -> None:
+        """Note the labels and scores of the results, for the metrics; of a model of very many labels without their names."""
+        if len(self.model.spec.labels) > MAX_COUNTED_LABELS:
+            outcomes = (("other", score) for _, score in outcomes)
+        self.context.outcomes = list(outcomes)
 
     def note_size(self, text: Texts, size: int) -> None:
         """Note the size of the response in bytes; raises InvalidRequestError, which names `text`, if it is too large."""

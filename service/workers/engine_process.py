@@ -43,7 +43,7 @@ def run_engine(start: StartMessage, beat: Beat) -> int:
         worker = EngineWorker(
             start.settings, start.runtime_dir, start.found, is_successor=start.is_successor, beat=beat
         )
-        worker.metrics.count_engine_restarts(start.restarts)
+        worker.metrics.count_restarts("engine", start.restarts)
         await worker.run(ended)
 
     loop_module = import_module("uvloop" if find_spec("uvloop") else "asyncio")

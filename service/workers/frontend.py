@@ -23,6 +23,7 @@ def run_frontend(start: StartMessage, beat: Beat) -> int:
     """Run until a signal."""
     runtime_dir = start.runtime_dir
     app = create_app(start.settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
+    app.service.metrics.count_restarts("frontend", start.restarts)
     app.service.is_successor = start.is_successor
     app.service.parent_silent_s = partial(unread_s, start.heartbeat)
     sock = socket.socket(fileno=start.listener)

@@ -100,7 +100,10 @@ def test_the_metrics_are_those_of_one_process(single: Client, several: Fleet) ->
     }
     others = several.get("/metrics").body.decode().splitlines()
     added = {line.split()[2] for line in others if line.startswith("# HELP bert_") and line not in helped}
-    assert added == {"bert_engine_restarts_total", "bert_engine_away_requests", "bert_engine_away_tokens"}
+    assert added == {
+        *("bert_engine_restarts_total", "bert_frontend_restarts_total"),
+        *("bert_engine_away_requests", "bert_engine_away_tokens"),
+    }
     assert helped <= set(others)
     metrics = several.metrics()
     assert len(metrics["bert_model_info"].samples) == len(SPECS)
@@ -112,11 +115,13 @@ def test_process_metrics_are_sums_over_the_processes(several: Fleet) -> None:
         (sample,) = several.metrics()[name].samples
         return float(sample.value)
 
-    resident = sum(
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-        for pid in (several.supervisor, *several.children())
-    )
-    assert value("process_resident_memory_bytes") == pytest.approx(resident, rel=0.2)
+    def memory(kind: str) -> int:
+        rolled = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in processes]
+        return sum(1024 * int(each.partition(f"\n{kind}:")[2].split()[0]) for each in rolled)
+
+    processes = (several.supervisor, *several.children())
+    assert value("process_resident_memory_bytes") == pytest.approx(memory("Pss"), rel=0.1)
+    assert value("process_resident_memory_bytes") < 0.9 * memory("Rss"), "what they share counts once"
     assert value("process_cpu_seconds") > 1
     assert value("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (several.supervisor, *several.children())]
@@ -202,6 +207,7 @@ def test_a_frontend_that_starts_again_accepts_when_it_has_the_models(several: Fl
 def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(several: Fleet) -> None:
     killed, other = several.frontends
     files = sorted(several.temporary.glob("*/*.db"))
+    restarts = several.metric("bert_frontend_restarts_total")
     name = "bert_request_duration_seconds_count"
     with contextlib.closing(several.connect()) as waiting:
         with frozen(other):  # so that it is the killed one that counts these
@@ -223,6 +229,7 @@ def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(severa
         soon(lambda: several.readiness()[0] == 200)
         assert several.post("/embed", TEXT).status == 200
         assert several.metric(name, endpoint="/embed") == counted + 21
+        assert several.metric("bert_frontend_restarts_total") == restarts + 1
     assert sorted(several.temporary.glob("*/*.db")) == files, "a scrape reads no more than before"
 
 
