@@ -20,6 +20,7 @@ BertError
     ├── ModelLeftOutError
     ├── QueueFullError
     │   └── TooLateError               what waits would take longer than the request has
+    ├── RateLimitedError           the request's key has used what it may
     ├── DeadlineExceededError
     ├── NotReadyError
     └── EngineError
@@ -215,6 +216,15 @@ class TooLateError(QueueFullError):
             f"{queued_tokens} {unit} are waiting: an answer would take about {needs_s:.1f} s, too near to or "
             f"over the {max(0.0, has_s):.1f} s that are left for it",
         )
+
+
+class RateLimitedError(ServiceError):
+    """The request's API key has used what it may for now; nothing of the request was taken."""
+
+    def __init__(self, key: str, what: str, retry_after_s: float, limit: int) -> None:
+        """`key` is its name, `what` completes "it has ...", `limit` what it may use at once or in a second."""
+        self.retry_after_s, self.limit = retry_after_s, limit
+        super().__init__(f"the key {key!r} has {what}")
 
 
 class DeadlineExceededError(ServiceError):

@@ -114,27 +114,24 @@ def serve(settings: "ServeSettings") -> int:
         settings = _with_bundles(settings)
     found = find_bundles(settings.bundles, strict=settings.strict)
     check_settings(settings, found)
-    listener = listen(settings)
-    url = address(listener)
+    settings, listeners = listen(settings.model_copy(update={"frontends": count_frontends(settings)}))
+    url = address(listeners[0])
     if settings.log_format == "text":
         print(f"Loading models from {', '.join(sources)}; listening on {url}", flush=True)
-    frontends, began = count_frontends(settings), time.monotonic()
-    fields = {"pid": os.getpid(), "frontends": frontends}
+    began, fields = time.monotonic(), {"pid": os.getpid(), "frontends": settings.frontends}
     LOGGER.info("the service starts at %s: %s", url, _versions(), extra={"fields": fields})
-    code = _run_processes(settings, found, listener, frontends)
+    code = _run_processes(settings, found, listeners)
     LOGGER.info("the service ended with code %d after %.0f s", code, time.monotonic() - began)
     return code
 
 
-def _run_processes(
-    settings: "ServeSettings", found: "FoundBundles", listener: "socket", frontends: int
-) -> int:
-    """Serve with this many frontends, or in this process without; return the exit code."""
+def _run_processes(settings: "ServeSettings", found: "FoundBundles", listeners: "list[socket]") -> int:
+    """Serve with the settings' frontends, or in this process without; return the exit code."""
     # A supervisor needs neither HTTP nor an engine.
-    if frontends:
+    if settings.frontends:
         from service.workers.supervisor import Supervisor
 
-        supervisor = Supervisor(settings, found, listener, frontends)
+        supervisor = Supervisor(settings, found, listeners, settings.frontends)
         with _better_exports(settings, supervisor):
             return supervisor.run()
     from service.http.app import create_app
@@ -144,7 +141,7 @@ def _run_processes(
 
     app = create_app(settings, partial(open_models, found=found))
     with _better_exports(settings, app.service):
-        return Server(app, app.service, address(listener)).serve_until_signal(listener)
+        return Server(app, app.service, address(listeners[0])).serve_until_signal(listeners)
 
 
 def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractContextManager[object]:
@@ -161,20 +158,23 @@ def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
     from service.exports.prepare import prepare
     from service.listener import listen
 
-    listen(settings).close()  # a port that is taken is better found before an export of minutes
+    for listener in listen(settings)[1]:  # a port that is taken is better found before an export of minutes
+        listener.close()
     return prepare(settings, answer_first=True)
 
 
 def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     """Check what can be checked before anything is loaded.
 
-    Raises ConfigError for settings that this machine or these bundles cannot have, ServiceError if there is no folder for
-    the processes' sockets.
+    Raises ConfigError for settings that this machine or these bundles cannot have and for a wrong file of keys,
+    ServiceError if there is no folder for the processes' sockets.
     """
     from bert.errors import ServiceError
+    from service.access.keys import keys_of
     from service.engine.models import default_names
     from service.engine.slot_layout import slot_layout
 
+    keys_of(settings)
     slot_layout(settings, usable_cores(), found)
     names = [(each.name, each.task) for each in found.values()]
     default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)

@@ -21,11 +21,26 @@ _NO_SYN = (
 """Instructions of the filter, each with code, two jumps and operand."""
 
 
-def listen(settings: ServeSettings) -> socket.socket:
-    """Return a bound socket; raises ServiceError if the port is taken or the address is not local."""
+def listen(settings: ServeSettings) -> tuple[ServeSettings, list[socket.socket]]:
+    """Return a bound socket, and with `admin_port` a second one; and the settings with the port that this one got.
+
+    Raises ServiceError if a port is taken or the address is not local.
+    """
+    listeners = [_bound(settings.host, settings.port)]
+    if settings.admin_port is not None:
+        try:
+            listeners.append(_bound(settings.host, settings.admin_port, "admin-port"))
+        except ServiceError:
+            listeners[0].close()
+            raise
+        settings = settings.model_copy(update={"admin_port": listeners[1].getsockname()[1]})
+    return settings, listeners
+
+
+def _bound(host: str, port: int, option: str = "port") -> socket.socket:
     listener = None
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, place = found[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,8 +49,7 @@ def listen(settings: ServeSettings) -> socket.socket:
         if listener is not None:
             listener.close()
         raise ServiceError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; stop what uses it, or take "
-            "another with --port"
+            f"cannot listen on {host} port {port}: {error.strerror}; stop what uses it, or take another with --{option}"
         ) from error
     return listener
 

@@ -44,6 +44,7 @@ RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 REJECTIONS = (
     *("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone"),
     *("too_many_connections", "too_many_pipelined", "bodies_full", "responses_full"),
+    *("wrong_keys", "rate_limited", "forbidden"),
 )
 
 
@@ -105,6 +106,20 @@ class Metrics:
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
         self.open_connections = self._gauge("bert_open_connections", "Open client connections.")
+        self.requests_by_key = Counter(
+            "bert_requests_by_key", "Requests with a named key.", ("key", "status"), registry=self.registry
+        )
+        self.tokens_by_key = Counter(
+            "bert_tokens_by_key",
+            "Tokens of successful requests with a named key.",
+            ("key",),
+            registry=self.registry,
+        )
+        self.keys_file_error = self._gauge(
+            "bert_keys_file_error",
+            "1 while the file of keys cannot be read or is wrong, and the keys from before are in force.",
+            mode="livemax",
+        )
 
     def _add_results(self) -> None:
         labels = ("model", "version")

@@ -44,6 +44,13 @@ class ServeSettings(CommandSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    admin_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Second port of the same `host`, for operators: it has everything, and /metrics and the management of "
+        "models are then gone from `port`. Default: all on one port.",
+    )
     bundles: Annotated[list[Path], NoDecode] = Field(
         default=[Path("bundles")],
         min_length=1,
@@ -95,6 +102,11 @@ class ServeSettings(CommandSettings):
         None,
         description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics, /docs "
         "and the pages stay open. At least 8 characters. Set it in the environment: other users can read a command line.",
+    )
+    api_keys_file: Path | None = Field(
+        None,
+        description="YAML or JSON file of named keys, each with its models, limits and share of the queue, beside "
+        "`api_key` or in its place. It is read again when it changes. See [keys](howto/keys.md).",
     )
     wires: Annotated[list[str], NoDecode] = Field(
         default=["all"],
@@ -264,6 +276,11 @@ class ServeSettings(CommandSettings):
         """Bundles of `model` that are served until a better one is exported: folder → that one's. No setting either."""
         return self._better_bundles
 
+    @property
+    def needs_key(self) -> bool:
+        """Tell whether requests need a key."""
+        return self.api_key is not None or self.api_keys_file is not None
+
     def with_exports(
         self, bundles: list[Path], failed_models: dict[str, str], better_bundles: dict[Path, Path]
     ) -> Self:
@@ -322,13 +339,15 @@ class ServeSettings(CommandSettings):
     @field_validator("api_key")
     @classmethod
     def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value) < MIN_KEY_CHARACTERS:
-            raise ValueError(f"must have at least {MIN_KEY_CHARACTERS} characters, not {len(value)}")
-        if value is not None and not KEY.fullmatch(value.get_secret_value()):
-            raise ValueError(
-                "may hold letters, digits and punctuation of ASCII only, so that a header can carry it"
-            )
-        return value
+        if value is not None and "," in value.get_secret_value():
+            raise ValueError("is one key and may hold no comma; several keys go into a file (api_keys_file)")
+        return value if value is None else check_key(value)
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        if self.admin_port == self.port != 0:
+            raise ValueError(f"admin_port ({self.admin_port}) must not be port")
+        return self
 
     @model_validator(mode="after")
     def _check_bodies(self) -> Self:
@@ -346,6 +365,17 @@ class ServeSettings(CommandSettings):
         if unknown:
             raise ValueError(f"no such task: {', '.join(unknown)}; known are {', '.join(TASK_NAMES)}")
         return value
+
+
+def check_key(key: SecretStr) -> SecretStr:
+    """Return a key that is long enough and that a header can carry; raises ValueError for another."""
+    if len(key) < MIN_KEY_CHARACTERS:
+        raise ValueError(f"must have at least {MIN_KEY_CHARACTERS} characters, not {len(key)}")
+    if not KEY.fullmatch(key.get_secret_value()):
+        raise ValueError(
+            "may hold letters, digits and punctuation of ASCII only, so that a header can carry it"
+        )
+    return key
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:

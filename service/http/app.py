@@ -67,7 +67,7 @@ class Application(FastAPI):
             open_paths = {
                 str(getattr(route, "path", "")) for route in self.routes if self._needs_no_key(route)
             }
-            openapi.complete(document, open_paths, with_key=self.service.settings.api_key is not None)
+            openapi.complete(document, open_paths, with_key=self.service.settings.needs_key)
         assert self.openapi_schema is not None
         return self.openapi_schema
 

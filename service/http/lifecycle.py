@@ -240,6 +240,11 @@ class Service:
         """Record the metrics of a finished request."""
         metrics, model, seconds = self.metrics, context.model, context.seconds
         taken_s = time.monotonic() - context.began
+        if context.grant is not None:
+            metrics.requests_by_key.labels(context.grant.name, str(status)).inc()
+            metrics.tokens_by_key.labels(context.grant.name).inc(
+                context.tokens if status == HTTPStatus.OK else 0
+            )
         metrics.request_duration.labels(endpoint, model, str(status)).observe(taken_s)
         if "tokenize" in seconds:
             metrics.tokenize_duration.labels(model).observe(seconds["tokenize"])
@@ -350,6 +355,13 @@ def _favour_the_event_loop() -> None:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def check_admin_port(request: Request) -> None:
+    """Raise the 404 of a path that only the admin port has, if there is such a port and the request came to the other."""
+    port = service_of(request).settings.admin_port
+    if port is not None and request.scope["server"][1] != port:
+        raise ProblemError(404, "http", "this path is on the admin port only (admin_port)")
 
 
 def service_of(request: Request) -> Service:

@@ -1,7 +1,6 @@
 """Request id, API key, timing headers, metrics, problem+json and log line of every request."""
 
 import asyncio
-import hmac
 import re
 import secrets
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
+from service.http.authorise import Authorisation
 from service.http.lifecycle import ANSWERED_LINES, Service
 from service.http.limits import BODY_SHARE
 from service.http.problems import (
@@ -17,7 +17,7 @@ from service.http.problems import (
     ERROR_WRITER,
     ClientGoneError,
     ErrorWriter,
-    ProblemError,
+    rate_headers,
 )
 from service.http.request_body import header
 from service.pipeline.inputs import RequestContext
@@ -52,8 +52,7 @@ class RequestMiddleware:
         self._metrics, self._settings = service.metrics, service.settings
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
         self._error_writer, self._needs_no_key = error_writer, needs_no_key
-        key = service.settings.api_key
-        self._key = key.get_secret_value().encode() if key is not None else None
+        self._keys = Authorisation(service.settings, service.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -67,12 +66,14 @@ class RequestMiddleware:
         context.began = state.get(BEGAN, context.received)
         state["context"], state[BODY_SHARE] = context, self._bodies.share()
         responder = _Responder(send, context, self._is_stopping)
-        counted = path not in UNCOUNTED
+        counted, entered = path not in UNCOUNTED, None
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            if self._key is not None and not self._needs_no_key(scope):
-                _check_key(scope, self._key)
+            if self._keys.needs_key and not self._needs_no_key(scope):
+                grant = context.grant = await self._keys.grant(scope)
+                grant.enter()
+                entered = grant
             await self._app(scope, receive, responder.send)
         except Exception as error:
             await self._refuse(error, context, responder, scope, receive)
@@ -80,6 +81,8 @@ class RequestMiddleware:
             await self._refuse(NotReadyError("the service is stopping"), context, responder, scope, receive)
         finally:
             state[BODY_SHARE].hold(0)
+            if entered is not None:
+                entered.leave()
             self._record(context, responder.status or CLIENT_GONE, {**scope, "method": method})
             if counted:  # last: where none is in flight, all are recorded
                 self._metrics.requests_in_flight.dec()
@@ -116,17 +119,6 @@ class RequestMiddleware:
             self._service.request_log.write(scope, context, status, state.get(PROBLEM), **more)
 
 
-def _check_key(scope: Scope, key: bytes) -> None:
-    """Raise the 401 unless the key is right; the comparison takes the same time for any key."""
-    scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
-    sent = token.strip() if scheme.lower() == "bearer" else header(scope, b"x-api-key") or ""
-    if not hmac.compare_digest(sent.encode(), key):
-        detail = "send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-        raise ProblemError(
-            401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"}, reason="unauthorized"
-        )
-
-
 def choose_request_id(sent: str | None) -> str:
     """Return the client's id if it is safe in headers and logs, else a new one."""
     return sent if sent and VALID_ID.fullmatch(sent) else secrets.token_hex(8)
@@ -158,6 +150,11 @@ class _Responder:
                 (b"x-request-id", self._context.request_id.encode()),
                 (b"server-timing", _server_timing(self._context).encode()),
             ]
+            grant = self._context.grant
+            if grant is not None and self.status != 429 and (left := grant.requests_left()) is not None:
+                own += [
+                    (name.lower().encode(), value.encode()) for name, value in rate_headers(*left).items()
+                ]
             if self._is_stopping():  # the next request should reach another instance
                 own.append((b"connection", b"close"))
             message = {**message, "headers": [*message["headers"], *own]}

@@ -19,6 +19,7 @@ TAGS = [
 PROBLEMS = {
     400: ("malformed-json", "The body is not JSON in UTF-8."),
     401: ("unauthorized", "The key is missing or wrong."),
+    403: ("forbidden", "The key may not use this model, or may not do this."),
     404: (
         "unknown-model",
         "No model of that name, or none for this task, is loaded; the detail lists those that are.",
@@ -27,7 +28,11 @@ PROBLEMS = {
     413: ("body-too-large", "The body, or its number of tokens, is over the service's limit."),
     415: ("unsupported-media-type", "The body is not declared as JSON, or its Content-Encoding is not gzip."),
     422: ("invalid-request", "A field is missing, unknown, mistyped or over a limit; `errors` names each."),
-    429: ("queue-full", "The queue is too long to answer in time. Retry-After says when to try again."),
+    429: (
+        "queue-full",
+        "The queue is too long to answer in time (queue-full), or the key has used its rate (rate-limited). Retry-After "
+        "says when to try again.",
+    ),
     431: ("headers-too-large", "Request line and headers are over 64 KiB."),
     500: ("internal", "The service failed on this request."),
     503: ("not-ready", "The service is starting or stopping, or the model's bundle was left out."),

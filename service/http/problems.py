@@ -19,6 +19,7 @@ from bert.errors import (
     ModelLeftOutError,
     NotReadyError,
     QueueFullError,
+    RateLimitedError,
     RequestTooLargeError,
     UnknownModelError,
     displayed,
@@ -101,6 +102,11 @@ def problem_of(error: Exception) -> ProblemError:
             return ProblemError(
                 429, "queue-full", detail, headers={"Retry-After": str(seconds)}, reason="queue_full"
             )
+        case RateLimitedError():
+            seconds = max(1, math.ceil(error.retry_after_s))
+            headers = {"Retry-After": str(seconds), **rate_headers(error.limit, 0, error.retry_after_s)}
+            detail = f"{error}; try again in {seconds} s"
+            return ProblemError(429, "rate-limited", detail, headers=headers, reason="rate_limited")
         case DeadlineExceededError():
             return ProblemError(504, "deadline-exceeded", str(error), reason="deadline")
         case NotReadyError():
@@ -113,6 +119,15 @@ def problem_of(error: Exception) -> ProblemError:
             return ProblemError(error.status_code, "http", _http_detail(error), headers=error.headers)
         case _:
             return ProblemError(500, "internal", "the service failed on this request; its log says why")
+
+
+def rate_headers(limit: int, remaining: int, reset_s: float) -> dict[str, str]:
+    """Return the headers of a limit, as other servers send them (draft-ietf-httpapi-ratelimit-headers-07)."""
+    return {
+        "RateLimit-Limit": str(limit),
+        "RateLimit-Remaining": str(remaining),
+        "RateLimit-Reset": str(math.ceil(reset_s)),
+    }
 
 
 def _http_detail(error: HTTPException) -> str:

@@ -12,8 +12,6 @@ from service.http.problems import CLIENT_GONE, ProblemError
 from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
 
-KEY_NAME = "key_name"
-"""Key in a request's state for the name of its API key, if it has one."""
 MAX_FAILED_PER_S = 20
 """Lines of failed requests that a process writes in a second at each level; the rest is counted in one line."""
 MAX_PATH = 200
@@ -85,7 +83,7 @@ def _fields(
     named = {
         "reason": "client-gone" if status == CLIENT_GONE else problem.code if problem is not None else "",
         "version": context.version,
-        "key": scope["state"].get(KEY_NAME) or "",
+        "key": context.grant.name if context.grant is not None else "",
         "client": client[0] if client else "",
     }
     return {

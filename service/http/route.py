@@ -23,7 +23,7 @@ from bert.errors import DeadlineExceededError
 from service.engine.models import Model, Registry
 from service.http import openapi
 from service.http.lifecycle import service_of
-from service.http.problems import ClientGoneError
+from service.http.problems import ClientGoneError, ProblemError
 from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
 from service.http.streams.line_stream import LineStream
 from service.pipeline.inputs import RequestContext
@@ -140,7 +140,11 @@ class TaskRequest(Request):
         return self.call(self.registry.find(name, task))
 
     def call(self, model: Model) -> Call:
-        """Return the call of a model, and note its name."""
+        """Return the call of a model, and note its name. Raises the 403 of a key that may not use it."""
+        grant = self.context.grant
+        if grant is not None and not grant.may_use(model.name):
+            detail = f"the key {grant.name!r} may not use the model {model.name!r}; name one that it may use"
+            raise ProblemError(403, "forbidden", detail, reason="forbidden")
         self.context.model, self.context.version = model.name, model.bundle.manifest.version
         return Call(self.pipeline, self.context, model, self.needs_json)
 

@@ -85,9 +85,9 @@ class Server(uvicorn.Server):
             )
         )
 
-    def serve_until_signal(self, listener: socket.socket) -> int:
+    def serve_until_signal(self, listeners: list[socket.socket]) -> int:
         """Run, and return the exit code."""
-        self.run(sockets=[listener])
+        self.run(sockets=listeners)
         return FAILURE if self.failed else 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -170,14 +170,16 @@ def ready_message(service: Service, url: str) -> str:
     """Return the address, the models, and a curl line for each."""
     registry = service.loaded.registry
     page = f"try it: {url}/, status: {url}/status, " if service.settings.page else ""
-    lines = [f"\nReady at {url} ({page}docs: {url}/docs, metrics: {url}/metrics)"]
+    admin = service.settings.admin_port
+    operators = url if admin is None else f"{url.rpartition(':')[0]}:{admin}"
+    lines = [f"\nReady at {url} ({page}docs: {url}/docs, metrics: {operators}/metrics)"]
     for model in registry.models.values():
         manifest = model.bundle.manifest
         default = ", default" if registry.defaults.get(model.spec.task) == model.name else ""
         lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
     lines += [f"  {each.name} is left out: {each.reason}" for each in registry.left_out]
     lines.append("Try:")
-    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.api_key is not None else ""
+    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.needs_key else ""
     for model in registry.models.values():
         task = FIRST[model.spec.task]
         body = dict(task.example_of(model.spec))

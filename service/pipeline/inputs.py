@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
+from service.access.grants import Grant
 
 Item = TypeVar("Item")
 
@@ -38,6 +39,8 @@ class RequestContext:
     """Seconds by phase: tokenize, queue, inference, decode."""
     warnings: list[FieldError] = field(default_factory=list)
     """Remarks on single texts, which the response repeats."""
+    grant: Grant | None = None
+    """What the request's key may do; None where no key is needed."""
 
     @property
     def deadline(self) -> float:

@@ -13,7 +13,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 import orjson
 from pydantic import create_model
 
-from bert.errors import QUEUE_RULE, FieldError, InvalidRequestError, RequestTooLargeError, displayed
+from bert.errors import (
+    QUEUE_RULE,
+    FieldError,
+    InvalidRequestError,
+    QueueFullError,
+    RequestTooLargeError,
+    displayed,
+)
 from bert.graph_inputs import joined
 from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
@@ -142,7 +149,14 @@ class Call:
         context.truncated = sum(encoding.truncated for encoding in encodings)
         if context.tokens > scheduler.max_tokens:
             raise RequestTooLargeError(context.tokens, scheduler.max_tokens)
-        result = await scheduler.submit(self.model.name, encodings, context.deadline)
+        if context.grant is not None:
+            context.grant.spend(context.tokens)
+        try:
+            result = await scheduler.submit(self.model.name, encodings, context.deadline)
+        except QueueFullError:
+            if context.grant is not None:
+                context.grant.refund(context.tokens)
+            raise
         context.seconds["queue"], context.seconds["inference"] = result.queue_s, result.inference_s
         return result.outputs
 

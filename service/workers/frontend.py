@@ -26,11 +26,11 @@ def run_frontend(start: StartMessage, beat: Beat) -> int:
     app.service.metrics.count_restarts("frontend", start.restarts)
     app.service.is_successor = start.is_successor
     app.service.parent_silent_s = partial(unread_s, start.heartbeat)
-    sock = socket.socket(fileno=start.listener)
+    listeners = [socket.socket(fileno=listener) for listener in start.listeners]
     server = Server(
         app,
         app.service,
-        address(sock),
+        address(listeners[0]),
         announces=start.announces,
         others_accept=lambda: not (runtime_dir / STOPPING).exists(),
     )
@@ -43,7 +43,7 @@ def run_frontend(start: StartMessage, beat: Beat) -> int:
     app.service.on_ready = ready
     # As by Ctrl-C: requests taken during `drain_s` would find no engine.
     when_orphaned(_leave, runtime_dir)
-    return server.serve_until_signal(sock)
+    return server.serve_until_signal(listeners)
 
 
 def _leave() -> None:

@@ -27,8 +27,8 @@ class StartMessage:
     runtime_dir: Path
     name: str
     """Name of the process in the files of its metrics."""
-    listener: int | None
-    """Inherited file descriptor of the listening socket, for a frontend."""
+    listeners: list[int]
+    """Inherited file descriptors of the listening sockets, for a frontend."""
     heartbeat: int
     """Inherited file descriptor of the heartbeat pipe."""
     restarts: int

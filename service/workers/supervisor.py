@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,7 @@ class Supervisor:
 
     settings: ServeSettings
     found: FoundBundles
-    listener: socket.socket
+    listeners: Sequence[socket.socket]
     frontends: int
     entry: str = "service.workers.worker_main"
     """Module whose `main` every child runs."""
@@ -93,7 +94,8 @@ class Supervisor:
     def run(self) -> int:
         """Serve until a signal; return the exit code."""
         # Connections wait in the backlog until a frontend accepts.
-        self.listener.listen(self.settings.backlog_connections)
+        for listener in self.listeners:
+            listener.listen(self.settings.backlog_connections)
         self._children = [
             Child(ENGINE, ENGINE),
             *(Child(FRONTEND, f"{FRONTEND}-{n}", not n) for n in range(self.frontends)),
@@ -182,21 +184,19 @@ class Supervisor:
             self._stop(signal.SIGTERM)
             return
         child.monitor = HeartbeatMonitor(LOADING_HUNG_S)
-        listener = self.listener.fileno() if child.kind == FRONTEND else None
+        listeners = [each.fileno() for each in self.listeners] if child.kind == FRONTEND else []
         message = StartMessage(
             self.settings,
             self.found,
             self.runtime_dir,
             child.name,
-            listener,
+            listeners,
             child.monitor.child_fd,
             restarts=child.restarts,
             announces=child.announces,
             is_successor=self._was_ready,
         )
-        child.process = self._spawn(
-            child.kind, [message.heartbeat, *([] if listener is None else [listener])]
-        )
+        child.process = self._spawn(child.kind, [message.heartbeat, *listeners])
         child.monitor.started()
         assert child.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, which the next step handles
@@ -254,7 +254,8 @@ class Supervisor:
             self._end_by = time.monotonic() + given_s + END_S
         self._stopping = True
         note(self.runtime_dir, STOPPING)
-        self.listener.close()  # the frontends close theirs when they stop taking requests
+        for listener in self.listeners:
+            listener.close()  # the frontends close theirs when they stop taking requests
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)

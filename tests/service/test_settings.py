@@ -45,7 +45,7 @@ def test_every_setting_says_what_it_means() -> None:
 
 def test_every_number_has_its_unit_in_its_name() -> None:
     for name, field in ServeSettings.model_fields.items():
-        if field.annotation in (int, float, int | None) and name != "port":
+        if field.annotation in (int, float, int | None) and not name.endswith("port"):
             assert name.endswith(UNITS), name
 
 
@@ -113,6 +113,8 @@ def test_switches_have_both_forms() -> None:
             "api_key: may hold letters, digits and punctuation of ASCII only",
         ),
         (["--api-key", "correct horse"], "api_key: may hold"),
+        (["--api-key", "key-one,key-two"], "several keys go into a file (api_keys_file)"),
+        (["--admin-port", "8000"], "admin_port (8000) must not be port"),
         (["--api-key", "geheim"], "api_key: must have at least 8 characters, not 6"),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory"),
     ],

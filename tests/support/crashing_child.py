@@ -66,13 +66,13 @@ def main(arguments: Sequence[str]) -> int:
 def serve() -> int:
     """Be the supervisor."""
     settings = read_settings(ServeSettings, sys.argv[1:])
-    listener = listen(settings)
-    print(f"listening on {address(listener)}", flush=True)
+    settings, listeners = listen(settings)
+    print(f"listening on {address(listeners[0])}", flush=True)
     assert settings.frontends is not None
     if (limit_s := os.environ.get(HANG_STARTING)) is not None:
         supervisor.LOADING_HUNG_S = float(limit_s)  # type: ignore[attr-defined]
     found, entry = find_bundles(settings.bundles), "tests.support.crashing_child"
-    return Supervisor(settings, found, listener, settings.frontends, entry).run()
+    return Supervisor(settings, found, listeners, settings.frontends, entry).run()
 
 
 if __name__ == "__main__":

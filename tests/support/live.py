@@ -108,12 +108,12 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
     """Run the service until the block ends."""
     chosen = ServeSettings(port=0, log_format="json", log_level="error", **settings)
-    listener = listen(chosen)
+    chosen, listeners = listen(chosen)
     app = create_app(chosen, open_models)
-    server = Server(app, app.service, address(listener))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    server = Server(app, app.service, address(listeners[0]))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": listeners}, daemon=True)
     thread.start()
-    live = Live(address(listener), server, app.service)
+    live = Live(address(listeners[0]), server, app.service)
     try:
         eventually(lambda: server.started)
         if wait:

@@ -20,7 +20,11 @@ from service.tasks.schema import Dimensions, Example
 from service.tasks.task import Embedded, embed, in_parts, prompted
 
 TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
-CODES = {"unknown-model": "model_not_found", "unauthorized": "invalid_api_key"}
+CODES = {
+    "unknown-model": "model_not_found",
+    "unauthorized": "invalid_api_key",
+    "forbidden": "model_not_found",
+}
 
 
 def _input(value: object) -> object:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from bert.errors import NotReadyError, QueueFullError
+from bert.errors import NotReadyError, QueueFullError, RateLimitedError
 from service.http.lifecycle import ANSWERED_LINES, service_of
 from service.http.limits import RESPONSES_FULL
 from service.http.openapi import LINES_TYPE
@@ -149,10 +149,10 @@ class LineStream:
             state |= {"context": self._new_context(began)}
             try:
                 return await self._answer_line({**self._scope, "state": state}, line)
-            except (QueueFullError, NotReadyError) as error:
+            except (QueueFullError, RateLimitedError, NotReadyError) as error:
                 if self._ending is not None:
                     raise
-                wait_s = error.retry_after_s if isinstance(error, QueueFullError) else MAX_RETRY_S
+                wait_s = MAX_RETRY_S if isinstance(error, NotReadyError) else error.retry_after_s
             except ProblemError as problem:
                 if problem.code != RESPONSES_FULL or self._ending is not None:
                     raise
@@ -162,7 +162,9 @@ class LineStream:
     def _new_context(self, began: float) -> RequestContext:
         """Return the context of a line that was begun at `began`, and whose time starts now."""
         own = self._context
-        return RequestContext(own.request_id, own.endpoint, time.monotonic(), own.timeout_ms, began=began)
+        return RequestContext(
+            own.request_id, own.endpoint, time.monotonic(), own.timeout_ms, began=began, grant=own.grant
+        )
 
     def _problem_line(self, problem: ProblemError, number: int, writer: ErrorWriter | None = None) -> bytes:
         """Return a problem in the form that its request would have got, with the line's number."""

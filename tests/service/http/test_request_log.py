@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from service.access.grants import Grant, Rules
 from service.http.problems import ProblemError
 from service.http.request_log import MAX_FAILED_PER_S, RequestLog
 from service.pipeline.inputs import RequestContext
@@ -168,11 +169,12 @@ def test_lines_come_at_a_bounded_rate_and_the_rest_is_counted(lines: list[dict[s
 
 
 async def a_storm(lines: list[dict[str, Any]]) -> None:
-    log, scope = RequestLog(logs_all=False), {"method": "POST", "state": {"key_name": "shop"}}
+    log, scope = RequestLog(logs_all=False), {"method": "POST", "state": {}}
     storm, fault = ProblemError(422, "invalid-request", ""), ProblemError(500, "internal", "")
 
     def fail(problem: ProblemError) -> None:
-        log.write(scope, RequestContext("id", "/ner", 0.0), problem.status, problem)
+        context = RequestContext("id", "/ner", 0.0, grant=Grant("shop", Rules()))
+        log.write(scope, context, problem.status, problem)
 
     for _ in range(10 * MAX_FAILED_PER_S):
         fail(storm)

@@ -128,7 +128,7 @@ def test_a_hung_process_is_killed_once_however_long_it_takes_to_end(
     bundles: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as listener, subprocess.Popen(["sleep", "60"]) as process:
-        supervisor = Supervisor(ServeSettings(bundles=[bundles / "mood"]), {}, listener, 1)
+        supervisor = Supervisor(ServeSettings(bundles=[bundles / "mood"]), {}, [listener], 1)
         monitor = HeartbeatMonitor(-1.0)
         monitor.started()
         supervisor._children = [Child(ENGINE, ENGINE, process=process, monitor=monitor)]

@@ -19,7 +19,7 @@ def test_a_child_gets_all_settings_of_its_parent(tmp_path: Path) -> None:
     )
     found = {tmp_path: FoundBundle("names", "ner")}
     sent = StartMessage(
-        settings, found, tmp_path, "frontend-1", 5, 7, restarts=2, announces=True, is_successor=True
+        settings, found, tmp_path, "frontend-1", [5], 7, restarts=2, announces=True, is_successor=True
     )
     stream = io.BytesIO()
     sent.write(stream)

@@ -1,0 +1,1 @@
+"""Who may ask: named API keys, and how much each may ask for."""
