@@ -13,8 +13,9 @@ from service.metrics import REJECTIONS, Metrics
 
 FOLDER = Path(__file__).parents[2] / "deploy/prometheus"
 OPERATIONS = (FOLDER.parents[1] / "docs/operations.md").read_text(encoding="utf-8")
-(GROUP,) = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))["groups"]
-RULES = {rule["alert"]: rule for rule in GROUP["rules"]}
+GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+RULES = {rule.get("alert") or rule["record"]: rule for group in GROUPS for rule in group["rules"]}
+ALERTS = {name: rule for name, rule in RULES.items() if "alert" in rule}
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(
     PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus"
@@ -22,8 +23,19 @@ needs_promtool = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_an_alert_names_metrics_that_there_are(name: str) -> None:
+def test_a_rule_names_metrics_that_there_are(name: str) -> None:
     assert named_wrongly(RULES[name]["expr"]) == set()
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_a_runbook(name: str) -> None:
+    page, _, anchor = ALERTS[name]["annotations"]["runbook_url"].partition("#")
+    text = (FOLDER.parents[1] / page).read_text(encoding="utf-8")
+    section = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert anchor == name.lower()
+    assert section.strip().startswith(f"`{ALERTS[name]['labels']['severity']}`. ")
+    listed = (FOLDER.parents[1] / "docs/howto/monitor.md").read_text(encoding="utf-8")
+    assert f"[{name}](runbooks.md#{anchor}) | {ALERTS[name]['labels']['severity']} |" in listed
 
 
 def named_wrongly(expression: str) -> set[str]:
@@ -32,9 +44,9 @@ def named_wrongly(expression: str) -> set[str]:
         f"{metric.name}{suffix}"
         for metric in Metrics().registry.collect()
         for suffix in ("", "_total", "_count", "_sum", "_bucket")
-    } | set(re.findall(r"`(bert_\w+)`", OPERATIONS))
+    } | {*re.findall(r"`(bert_\w+)`", OPERATIONS), *RULES}
     reasons = set(re.findall(r'reason="(\w+)"', expression))
-    return (set(re.findall(r"bert_\w+", expression)) - known) | (reasons - set(REJECTIONS))
+    return (set(re.findall(r"bert[_:][\w:]+", expression)) - known) | (reasons - set(REJECTIONS))
 
 
 def queries() -> list[str]:
@@ -76,6 +88,5 @@ def test_a_service_that_works_raises_nothing_and_each_fault_its_alert(tmp_path: 
         [PROMTOOL, "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert set(RULES) <= set(re.findall(r"Bert\w+", (tmp_path / "alerts_test.yml").read_text())), (
-        "each is tried"
-    )
+    tried = set(re.findall(r'alertname="(\w+)"', (tmp_path / "alerts_test.yml").read_text()))
+    assert tried == set(ALERTS), "each is tried"
