@@ -1,6 +1,7 @@
 """Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
 
 import json
+import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +118,8 @@ def read_safetensors(file: Path) -> Weights:
 
     try:
         with open_regular(file, MAX_FILE_BYTES) as stream:
-            content = np.fromfile(stream, np.uint8)
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+        content = np.frombuffer(mapped, np.uint8)
         with safetensors.safe_open(file, framework="numpy"):  # checks the header; its tensors would be copies
             start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         header, data = json.loads(content[8:start].tobytes()), content[start:]
@@ -130,6 +132,22 @@ def read_safetensors(file: Path) -> Weights:
         raise CheckpointError(f"{file} does not fit into the memory") from None
     except (OSError, safetensors.SafetensorError, ValueError) as error:  # numpy has at most 64 dimensions
         raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
+
+
+def release_pages(weights: Weights) -> None:
+    """Give back the memory of the weights that are mapped from files; they are read from there when they are needed.
+
+    They must not have been written to.
+    """
+    files = set[mmap.mmap]()
+    for weight in weights.values():
+        memory: Any = weight
+        while isinstance(memory, np.ndarray):
+            memory = memory.base
+        if isinstance(memory, memoryview) and isinstance(memory.obj, mmap.mmap):
+            files.add(memory.obj)
+    for file in files:
+        file.madvise(mmap.MADV_DONTNEED)
 
 
 def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:

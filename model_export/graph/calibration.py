@@ -14,7 +14,7 @@ from bert.tasks.spec import TaskSpec
 from model_export import progress
 from model_export.reference import Floats, Reference
 
-MAX_TOKENS = 4096
+MAX_TOKENS = 2048
 """Tokens whose inputs are kept for each layer: more changed nothing, and BERT large would fill the memory."""
 MAX_SHARING = 4
 """Layers with the same weights for which MAX_TOKENS each are kept; where there are more, they share those of so many."""

@@ -24,7 +24,7 @@ from model_export.verify.texts import EncodedText
 Answer = tuple[int, int] | None
 
 CONFIDENCE, EARLY_CONFIDENCE = 0.95, 0.99
-"""Confidence asked of all texts, and of half of them. Where half of the texts reach theirs, the others are not run."""
+"""Confidence asked of all texts, and of a part of them. Where a part reaches its own, no others are run."""
 SAME_ORDER = 0.995
 """Smallest rank correlation with the checkpoint's scores, of similarity and regression."""
 

@@ -31,9 +31,9 @@ SMALLEST_SPEEDUP = 1.1
 
 SHAPES = ((1, 32), (8, 64))
 """Texts and the tokens of each: a request alone, and a batch under load."""
-SECONDS = 0.8
+SECONDS = 0.4
 """Seconds for each shape and all graphs together, unless ROUNDS[0] rounds take longer."""
-ROUNDS = (3, 40)  # at least, at most
+ROUNDS = (2, 40)  # at least, at most
 THREADS = (
     1  # two threads on a shared machine wait for one another, and the service's default is a core an engine
 )

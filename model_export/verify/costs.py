@@ -1,4 +1,4 @@
-"""Expected seconds of an export's steps on two AVX2 cores. Other machines are slower or faster in all steps alike."""
+"""Expected seconds of an export's steps on two AVX-512 cores. Other machines are slower or faster in all steps alike."""
 
 import math
 from collections.abc import Collection, Iterable, Sized
@@ -7,11 +7,11 @@ from bert.checkpoint.weights import Checkpoint
 
 BUILDING, WRITING = 8e-9, 2e-9
 """Seconds for each byte of float32 weights."""
-PRODUCT = {"reference": 2.5e-11, "fp32": 1.6e-11, "fp16": 1.6e-11, "int8": 0.8e-11}
-"""Seconds for one product and sum of a graph, or of the reference in numpy."""
-FITTING = 6.5e-7
+PRODUCT = {"reference": 2.5e-11, "fp32": 1.1e-11, "fp16": 1.1e-11, "int8": 0.4e-11}
+"""Seconds for one product and sum of a graph on each core, or of the reference in numpy."""
+FITTING = 2.4e-7
 """Seconds for a weight of a layer's matrix in 8 bits: calibrated, and rounded."""
-TIMED, SECONDS = ((32, 24), (512, 4)), 0.8
+TIMED, SECONDS = ((32, 3), (512, 3)), 0.4
 """Tokens of a batch that is timed and how often it is run at least, and for how long."""
 
 
@@ -37,7 +37,7 @@ class Costs:
 
     def timing(self) -> float:
         """Return the seconds for the timing of both graphs."""
-        product = self._products * (PRODUCT["fp32"] + PRODUCT["int8"])
+        product = 2 * self._products * (PRODUCT["fp32"] + PRODUCT["int8"])  # on one core
         return sum(max(SECONDS, runs * tokens * product) for tokens, runs in TIMED)
 
     def running(self, what: Iterable[str], texts: Collection[Sized]) -> float:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from bert.checkpoint.weights import Checkpoint
+from bert.checkpoint.weights import Checkpoint, release_pages
 from bert.config import BertConfig
 from bert.errors import BertError, ExportError
 from bert.graph_inputs import Ints, Packer
@@ -38,7 +38,7 @@ from model_export.reference import Floats
 from model_export.verify import fp16_reference
 from model_export.verify.texts import EncodedText
 
-BATCH_TOKENS = 2048
+BATCH_TOKENS = 1024
 
 
 def packer_for(config: BertConfig, precision: str) -> Packer:
@@ -66,10 +66,18 @@ class GraphSession:
         self._packer = packer
         provider = PROVIDER_OF_LAYOUT[packer.layout]
         source = graph if isinstance(graph, Path) else graph.SerializeToString()
-        self._session = open_session(source, provider, session_options(threads, packer.layout))
+        self._opened = partial(open_session, source, provider, session_options(threads, packer.layout))
         if packer.layout == "rows" and threads == 1:
             self._runs = allowed_threads()
         self._names = [tensor.name for tensor in self._session.get_inputs()]
+
+    @cached_property
+    def _session(self) -> ort.InferenceSession:
+        return self._opened()
+
+    def close(self) -> None:
+        """Free the session's memory until the next run."""
+        vars(self).pop("_session", None)
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return each text's rows of the output, all texts in one batch."""
@@ -125,6 +133,7 @@ class Exporter(GraphSession, ABC):
             finalize(self, rmtree, folder, ignore_errors=True)
         self.file = folder / f"{self.precision}.onnx"
         model = self._build(checkpoint, texts)
+        release_pages(checkpoint.weights)
         check_attention(model, len(config.layer_order))
         self.fused_operators, self.output = fused_operators(model), output_of(model)
         if self.packer.layout == "rows":

@@ -1,5 +1,6 @@
 """One graph of a checkpoint: built, compared with the checkpoint, scored. Nothing is written here."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,8 @@ from model_export.verify.parity import Tolerance, check_parity, check_score
 from model_export.verify.precision import EXPORTERS, Exporter
 from model_export.verify.texts import CALIBRATING, EncodedText, few_of, sentences, shipped_texts
 
+LOOKS = (0.3, 0.6, 1.0)
+"""Shares of the judged texts after which the changed labels are counted."""
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
 
@@ -46,6 +49,8 @@ class ExportContext:
         texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
         self.texts = few_of(texts, checkpoint.spec.task) if few_texts else texts
         self.costs = Costs(checkpoint)
+        self.on_texts: dict[str, list[Floats]] = {}
+        """Precision → outputs of its graph for the shipped texts, packed."""
         self._on_judged: dict[int, list[Floats]] = {}
 
     def take_recorded_dev(self) -> None:
@@ -77,10 +82,13 @@ class ExportContext:
 
     def costs_of(self, precisions: Sequence[str]) -> float:
         """Return how many seconds it should take to build, prove and write the graphs."""
-        costs, both = self.costs, self.judged_texts if "int8" in precisions else ()
-        # Answers are judged on both halves, all else mostly on the first.
-        is_short = TASKS[self.checkpoint.spec.task].compared(self.checkpoint.spec) is not Compared.ANSWERS
-        seconds = costs.writing + sum(costs.running(("fp32", "int8"), half) for half in both[: 2 - is_short])
+        costs, spec = self.costs, self.checkpoint.spec
+        parts = self.judged_texts if "int8" in precisions else ()
+        # How much labels need is not known; one look and a half is wrong by less than a fifth mostly.
+        shares = {Compared.ANSWERS: (1.0, 1.0, 1.0), Compared.LABELS: (1.0, 0.5)}
+        judged = zip(shares.get(TASKS[spec.task].compared(spec), (1.0,)), parts, strict=False)
+        seconds = sum(share * costs.running(("fp32", "int8"), part) for share, part in judged)
+        seconds += costs.writing
         for number, precision in enumerate(precisions):
             seconds += costs.building(precision) + costs.timing() * number
             seconds += costs.comparing(precision, self.texts, is_first=not number)
@@ -110,23 +118,35 @@ class ExportContext:
         return [*self.texts[::2], *self._sentences[: self._calibrating]]
 
     @cached_property
-    def judged_texts(self) -> tuple[list[EncodedText], list[EncodedText]]:
-        """The texts on which a graph in 8 bits is compared with the float32 one, in two halves."""
+    def judged_texts(self) -> list[list[EncodedText]]:
+        """The texts on which a graph in 8 bits is compared with the float32 one, in the parts between LOOKS."""
         texts = [*self.texts, *self._sentences[self._calibrating :]]
-        half = len(texts) // 2
-        half -= half % TASKS[self.checkpoint.spec.task].judged_together
-        return texts[:half], texts[half:]
+        size = TASKS[self.checkpoint.spec.task].judged_together
+        ends = [round(share * len(texts) / size) * size for share in LOOKS]
+        return [texts[start:end] for start, end in itertools.pairwise([0, *ends])]
 
-    def float32_on_judged(self, half: int) -> list[Floats]:
-        """Outputs of the float32 graph for a half of `judged_texts`."""
-        if half not in self._on_judged:
-            self._on_judged[half] = self.float32.packed(self.judged_texts[half])
-        return self._on_judged[half]
+    def float32_on_judged(self, part: int) -> list[Floats]:
+        """Outputs of the float32 graph for a part of `judged_texts`."""
+        if part not in self._on_judged:
+            self._on_judged[part] = self.on_judged(self.float32, part)
+        return self._on_judged[part]
+
+    def on_judged(self, exported: Exporter, part: int) -> list[Floats]:
+        """Outputs of a graph for a part of `judged_texts`; the first may begin with those of `on_texts`."""
+        texts, known = self.judged_texts[part], list[Floats]()
+        if part == 0:
+            known = self.on_texts.get(exported.precision, [])
+        return [*known, *exported.packed(texts[len(known) :])]
 
     @cached_property
     def float32(self) -> Exporter:
         """The float32 graph."""
         return EXPORTERS["fp32"](self.checkpoint, (), self.folder)
+
+    def close_float32(self) -> None:
+        """Free the memory of the float32 graph, if there is one, until it runs again."""
+        if "float32" in vars(self):
+            self.float32.close()
 
     @cached_property
     def dev(self) -> DevSet:
@@ -168,6 +188,7 @@ def build(context: ExportContext, precision: str) -> Exporter:
         if precision == "fp32":
             exported = context.float32
         else:
+            context.close_float32()  # the calibration takes as much memory again
             texts = context.calibration_texts if precision == "int8" else ()
             exported = EXPORTERS[precision](checkpoint, texts, context.folder)
         return exported
@@ -179,12 +200,13 @@ def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> V
     seconds = context.costs.comparing(exported.precision, texts, is_first=is_first)
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     with step(f"comparing {len(texts)} texts with the checkpoint", seconds):
+        packed = context.on_texts[exported.precision] = exported.packed(texts)
         parity |= check_parity(
             exported.precision,
             context.checkpoint.spec,
             context.expected,
             exported.alone(texts),
-            exported.packed(texts),
+            packed,
             tolerance,
             exported.in_numpy(texts),
         )
@@ -202,18 +224,18 @@ def _judge(
     """Run the judged texts and count the labels that are changed. Raises ParityError where too many are.
 
     The labelled data decide where there are enough of them, else the sentences. Of a whole vocabulary's pieces the best are
-    often as good as one another: a swap is reported, not judged. Half of the texts are run where they are enough.
+    often as good as one another: a swap is reported, not judged. Parts are run until they show enough.
     """
     spec, judged = context.checkpoint.spec, Judged()
     compared, allowed = TASKS[spec.task].compared(spec), tolerance.changed_share(spec.task)
     labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
     if has_labelled := can_show(labelled.count, allowed):
         labelled.check(allowed)
-    for half, texts in enumerate(context.judged_texts):
+    for part, texts in enumerate(context.judged_texts):
         with step(f"comparing {len(texts)} texts with fp32", context.costs.running(("fp32", "int8"), texts)):
             judged.texts.extend(texts)
-            judged.before.extend(context.float32_on_judged(half))
-            judged.after.extend(exported.packed(texts))
+            judged.before.extend(context.float32_on_judged(part))
+            judged.after.extend(context.on_judged(exported, part))
         changes = label_changes(spec, judged.before, judged.after)
         if compared is Compared.LABELS and not has_labelled:
             assert changes is not None

@@ -85,6 +85,13 @@ def test_more_threads_give_the_same_bits(precision: str, minilm: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+def test_a_closed_session_opens_again(minilm: Path) -> None:
+    found, (_, texts) = exported(minilm, "fp32"), loaded(minilm)
+    before = found.alone(texts[:2])
+    found.close()
+    assert all(np.array_equal(a, b) for a, b in zip(before, found.alone(texts[:2]), strict=True))
+
+
 def test_cosines_in_8_bits_stay_near(minilm: Path) -> None:
     """The whole matrix of cosines between the texts, and each text's nearest other one."""
     _, texts = loaded(minilm)

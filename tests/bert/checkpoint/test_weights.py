@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from bert.checkpoint.weights import read_checkpoint, read_safetensors, read_weights
+from bert.checkpoint.weights import read_checkpoint, read_safetensors, read_weights, release_pages
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn import checkpoint as torch_checkpoint
@@ -65,6 +65,15 @@ def test_every_float_type_is_read_as_float32(dtype: torch.dtype, tmp_path: Path)
     save_file({"x": tensor}, tmp_path / "w.safetensors")
     found = read_safetensors(tmp_path / "w.safetensors")["x"]
     assert found.dtype == np.float32 and np.array_equal(found, tensor.float().numpy())
+
+
+def test_released_weights_are_read_from_their_file_again(tmp_path: Path) -> None:
+    save_file({"weight": torch.arange(2.0**20)}, tmp_path / "model.safetensors")
+    weights = read_safetensors(tmp_path / "model.safetensors")
+    before, kept = weights["weight"].sum(), weights["weight"][:4] + 1
+    release_pages(weights | {"other": kept})
+    assert weights["weight"].sum() == before
+    assert kept.tolist() == [1, 2, 3, 4]
 
 
 def test_shards_are_read_together(tmp_path: Path) -> None:

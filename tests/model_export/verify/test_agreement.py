@@ -30,7 +30,7 @@ def test_answers_of_questions_are_compared(tmp_path: Path) -> None:
         check_agreement(SPECS["qa"], texts, expected, changed, ALLOWED)
 
 
-def test_half_of_the_texts_must_show_more_than_all() -> None:
+def test_a_part_of_the_texts_must_show_more_than_all() -> None:
     few, many = Changes("labels", 606, 4), Changes("labels", 606, 5)
     assert few.are_surely_few(0.02) and not many.are_surely_few(0.02) and many.at_most <= 0.02
 
