@@ -115,12 +115,14 @@ def serve(settings: "ServeSettings") -> int:
     found = find_bundles(settings.bundles, strict=settings.strict)
     check_settings(settings, found)
     settings, listeners = listen(settings.model_copy(update={"frontends": count_frontends(settings)}))
-    url = address(listeners[0])
+    url = address(listeners[0], is_tls=settings.ssl_certfile is not None)
     if settings.log_format == "text":
         print(f"Loading models from {', '.join(sources)}; listening on {url}", flush=True)
     began, fields = time.monotonic(), {"pid": os.getpid(), "frontends": settings.frontends}
     LOGGER.info("the service starts at %s: %s", url, _versions(), extra={"fields": fields})
     code = _run_processes(settings, found, listeners)
+    if settings.uds is not None:
+        settings.uds.unlink(missing_ok=True)
     LOGGER.info("the service ended with code %d after %.0f s", code, time.monotonic() - began)
     return code
 
@@ -141,7 +143,8 @@ def _run_processes(settings: "ServeSettings", found: "FoundBundles", listeners: 
 
     app = create_app(settings, partial(open_models, found=found))
     with _better_exports(settings, app.service):
-        return Server(app, app.service, address(listeners[0])).serve_until_signal(listeners)
+        url = address(listeners[0], is_tls=settings.ssl_certfile is not None)
+        return Server(app, app.service, url).serve_until_signal(listeners)
 
 
 def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractContextManager[object]:
@@ -166,15 +169,17 @@ def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
 def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     """Check what can be checked before anything is loaded.
 
-    Raises ConfigError for settings that this machine or these bundles cannot have and for a wrong file of keys,
+    Raises ConfigError for settings that this machine or these bundles cannot have and for wrong keys or certificates,
     ServiceError if there is no folder for the processes' sockets.
     """
     from bert.errors import ServiceError
     from service.access.keys import keys_of
     from service.engine.models import default_names
     from service.engine.slot_layout import slot_layout
+    from service.listener import check_certificate
 
     keys_of(settings)
+    check_certificate(settings)
     slot_layout(settings, usable_cores(), found)
     names = [(each.name, each.task) for each in found.values()]
     default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)

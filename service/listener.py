@@ -1,12 +1,16 @@
 """Open the listening socket and name its URL."""
 
 import ctypes
+import errno
+import os
 import socket
+import ssl
 import struct
 import sys
 from contextlib import suppress
+from pathlib import Path
 
-from bert.errors import ServiceError
+from bert.errors import ConfigError, ServiceError
 from service.settings import ServeSettings
 
 SO_ATTACH_FILTER = 26
@@ -26,7 +30,8 @@ def listen(settings: ServeSettings) -> tuple[ServeSettings, list[socket.socket]]
 
     Raises ServiceError if a port is taken or the address is not local.
     """
-    listeners = [_bound(settings.host, settings.port)]
+    uds = settings.uds
+    listeners = [_bound(settings.host, settings.port) if uds is None else _bound_file(uds, settings.uds_mode)]
     if settings.admin_port is not None:
         try:
             listeners.append(_bound(settings.host, settings.admin_port, "admin-port"))
@@ -54,13 +59,45 @@ def _bound(host: str, port: int, option: str = "port") -> socket.socket:
     return listener
 
 
+def _bound_file(path: Path, mode: str) -> socket.socket:
+    """Return a socket bound to a path; one that an ended service left there is removed."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        if path.is_socket():
+            with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
+                probe.connect(str(path))
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            path.unlink()
+        listener.bind(str(path))
+        path.chmod(int(mode, 8))  # before anybody can connect
+    except OSError as error:
+        listener.close()
+        raise ServiceError(
+            f"cannot listen on {path}: {error.strerror or error}; take another with --uds"
+        ) from error
+    return listener
+
+
+def check_certificate(settings: ServeSettings) -> None:
+    """Raise ConfigError if the certificate and its key cannot be used."""
+    if settings.ssl_certfile is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password="")
+    except OSError as error:
+        raise ConfigError(
+            f"ssl_certfile {settings.ssl_certfile}, ssl_keyfile {settings.ssl_keyfile}: {error}"
+        ) from None
+
+
 def drop_new_connections(listener: socket.socket) -> None:
     """Drop the first packet of every further connection, in all processes that share the socket; no-op if not Linux.
 
     Connections that are being made are completed. A client sends the dropped packet again after a second, and is refused
     if the socket is closed by then.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or listener.family == socket.AF_UNIX:
         return
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
     with suppress(OSError):  # a kernel without filters
@@ -69,8 +106,11 @@ def drop_new_connections(listener: socket.socket) -> None:
         )
 
 
-def address(listener: socket.socket) -> str:
-    """Return the socket's URL on this machine."""
+def address(listener: socket.socket, *, is_tls: bool = False) -> str:
+    """Return the socket's URL on this machine, or unix: and its path."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
+    scheme = "https" if is_tls else "http"
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

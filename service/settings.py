@@ -1,5 +1,6 @@
 """Every limit of the service. `python -m service.settings` writes docs/configuration.md."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -40,10 +41,45 @@ class ServeSettings(CommandSettings):
         "wires": "WIRE,WIRE...",
         "api-key": "KEY",
         "host": "ADDRESS",
+        "cors-origins": "SITE,SITE...",
+        "forwarded-allow-ips": "ADDRESS,NETWORK...",
     }
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    uds: Path | None = Field(
+        None,
+        description="Unix socket to listen on in place of `host` and `port`, which then hold for `admin_port` only.",
+    )
+    uds_mode: str = Field(
+        "660",
+        pattern=r"^[0-7]{3}$",
+        description="Who may connect to `uds`: permissions of the file, in octal.",
+    )
+    ssl_certfile: Path | None = Field(
+        None,
+        description="Certificate chain in PEM: the service then speaks HTTPS, on all its ports. Read again when it changes.",
+    )
+    ssl_keyfile: Path | None = Field(
+        None,
+        description="Private key of `ssl_certfile`, without a passphrase. Default: it is in that file too.",
+    )
+    root_path: str = Field(
+        "",
+        pattern=r"^(/[^/?#]+)*$",
+        description="Path under which a proxy serves the service and passes requests on, such as /bert. Not needed where "
+        "the proxy takes it off.",
+    )
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Sites whose pages may call the service from a browser, separated by commas, such as "
+        "https://app.example; `*` for any. Default: none.",
+    )
+    forwarded_allow_ips: str | None = Field(
+        None,
+        description="Proxies whose X-Forwarded-For names the client: addresses and networks, separated by commas, and "
+        "`unix` for those at `uds`. Default: none, the client is who connects.",
+    )
     admin_port: int | None = Field(
         None,
         ge=0,
@@ -299,7 +335,7 @@ class ServeSettings(CommandSettings):
         """Tell whether a wire of WIRES is on."""
         return name in self.wires or "all" in self.wires
 
-    @field_validator("bundles", "model", mode="before")
+    @field_validator("bundles", "model", "cors_origins", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         items = [value] if isinstance(value, str | Path) else value
@@ -345,9 +381,20 @@ class ServeSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _check_ports(self) -> Self:
-        if self.admin_port == self.port != 0:
+        if self.admin_port == self.port != 0 and self.uds is None:
             raise ValueError(f"admin_port ({self.admin_port}) must not be port")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("ssl_keyfile needs ssl_certfile")
         return self
+
+    @field_validator("forwarded_allow_ips")
+    @classmethod
+    def _check_proxies(cls, value: str | None) -> str | None:
+        # Not uvicorn's "*": it would take the header's first address, which clients make up.
+        for part in value.split(",") if value else ():
+            if part.strip() != "unix":
+                ipaddress.ip_network(part.strip())
+        return value
 
     @model_validator(mode="after")
     def _check_bodies(self) -> Self:

@@ -91,6 +91,15 @@ def run_in_background() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
+def file_stamp(file: Path | None) -> tuple[int, ...] | None:
+    """Return what changes when a file does, also if a link to it is moved; None if there is no such file."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size) if found is not None else None
+
+
 def exit_at_once(_: int, __: FrameType | None) -> None:
     """End the process with code 0; an exception during an import might be taken for a failed import."""
     os._exit(0)

@@ -6,7 +6,6 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from pathlib import Path
 
 from starlette.types import Scope
 
@@ -18,6 +17,7 @@ from service.http.request_body import header
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
+from service.system import file_stamp
 
 LOOK_EVERY_S = 1.0
 """Seconds from one look at the file of keys to the next."""
@@ -61,7 +61,7 @@ class Authorisation:
         self.needs_key = settings.needs_key
         self._settings, self._metrics, self._clock = settings, metrics, clock
         self._file, self._look_at = settings.api_keys_file, 0.0
-        self._seen = _stamp(self._file)
+        self._seen = file_stamp(self._file)
         self._grants: list[tuple[Key, Grant]] = []
         self._wrong = WrongKeys(clock)
         self._read()
@@ -70,7 +70,7 @@ class Authorisation:
         """Return the grant of the request's key. Raises the 401 of a missing or wrong one, and the 429 of too many."""
         if self._file is not None and self._clock() >= self._look_at:
             self._look_at = self._clock() + LOOK_EVERY_S
-            if (seen := _stamp(self._file)) != self._seen:
+            if (seen := file_stamp(self._file)) != self._seen:
                 self._seen = seen
                 await asyncio.to_thread(self._read)
         sent = _sent_key(scope)
@@ -119,12 +119,3 @@ def _sent_key(scope: Scope) -> str:
     """Return the key that a request sends, "" if none."""
     scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else header(scope, b"x-api-key") or ""
-
-
-def _stamp(file: Path | None) -> tuple[int, ...] | None:
-    """Return what changes when a file does, also if a link to it is moved; None if there is no such file."""
-    try:
-        found = file.stat() if file is not None else None
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_ino, found.st_size) if found is not None else None

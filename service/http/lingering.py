@@ -102,7 +102,8 @@ class LingeringProtocol(HttpToolsProtocol):
             self.end()
         elif not self.is_closing():
             self._is_ending = True
-            self.transport.write_eof()
+            if self.transport.can_write_eof():  # not in TLS, where the client closes once it has the response
+                self.transport.write_eof()
             self.transport.resume_reading()
             self._give_up_after(self.linger_s)
 

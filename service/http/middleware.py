@@ -50,6 +50,7 @@ class RequestMiddleware:
         """
         self._app, self._service, self._paths = app, service, paths
         self._metrics, self._settings = service.metrics, service.settings
+        self._root = f"{self._settings.root_path}/" if self._settings.root_path else ""
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
         self._error_writer, self._needs_no_key = error_writer, needs_no_key
         self._keys = Authorisation(service.settings, service.metrics)
@@ -61,6 +62,9 @@ class RequestMiddleware:
             return
         method, path = str(scope["method"]), str(scope["path"])
         scope = _as_get(scope)
+        if self._root and path.startswith(self._root):
+            path = path[len(self._root) - 1 :]
+            scope = {**scope, "path": path}
         state = scope.setdefault("state", {})
         context = RequestContext(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
         context.began = state.get(BEGAN, context.received)

@@ -66,6 +66,7 @@ class BoundedProtocol(LingeringProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the first request; refuse or limit connections beyond `max_connections`."""
         super().connection_made(transport)
+        self.client = self.client or ("unix", 0)
         self.metrics.open_connections.set(len(self.connections))
         self._open = deque[RequestResponseCycle]()
         self._buffer = self.bodies.share()

@@ -5,21 +5,22 @@ import json
 import shlex
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from bert.errors import BertError
+from bert.errors import BertError, ConfigError
 from service.http.lifecycle import Service, log_failure
-from service.listener import drop_new_connections
+from service.listener import check_certificate, drop_new_connections
 from service.logs import LOGGER, log_signal, report_fatal
-from service.system import FAILURE, is_ignored
+from service.system import FAILURE, file_stamp, is_ignored
 from service.tasks.table import FIRST
 
 HANDSHAKE_S = 0.1
@@ -67,6 +68,7 @@ class Server(uvicorn.Server):
         self._service, self._url = service, url
         self._others_accept = others_accept
         self._announces = announces and settings.log_format == "text"
+        self._certificate = self._stamps()
         self.failed = False
         """True after the models could not be loaded."""
         service.on_ready, service.on_failure = self._ready, self._fail
@@ -78,7 +80,10 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # the client's address is never used
+                proxy_headers=settings.forwarded_allow_ips is not None,
+                forwarded_allow_ips=settings.forwarded_allow_ips,
+                ssl_certfile=settings.ssl_certfile,
+                ssl_keyfile=settings.ssl_keyfile,
                 backlog=settings.backlog_connections,
                 timeout_keep_alive=settings.keep_alive_s,
                 timeout_graceful_shutdown=settings.shutdown_grace_s,
@@ -89,6 +94,24 @@ class Server(uvicorn.Server):
         """Run, and return the exit code."""
         self.run(sockets=listeners)
         return FAILURE if self.failed else 0
+
+    def _stamps(self) -> list[tuple[int, ...] | None]:
+        settings = self._service.settings
+        return [file_stamp(settings.ssl_certfile), file_stamp(settings.ssl_keyfile)]
+
+    async def on_tick(self, counter: int) -> bool:
+        """Every second read the certificate again if it has changed; one that is wrong leaves that before."""
+        if self.config.is_ssl and counter % 10 == 0 and (stamps := self._stamps()) != self._certificate:
+            self._certificate, settings = stamps, self._service.settings
+            try:
+                check_certificate(settings)
+            except ConfigError as error:
+                LOGGER.error("the certificate from before stays: %s", error)
+            else:
+                assert self.config.ssl is not None and settings.ssl_certfile is not None
+                self.config.ssl.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+                LOGGER.info("the certificate was read again")
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Report not ready now, and stop accepting connections after `drain_s`; at once on SIGINT or a second signal."""
@@ -135,10 +158,13 @@ class Server(uvicorn.Server):
         for _ in range(self.config.backlog + 1):
             try:
                 connection, _ = listener.accept()
-                await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection)
+                tls: Any = (
+                    {"ssl": self.config.ssl, "ssl_handshake_timeout": 1.0} if self.config.is_ssl else {}
+                )
+                await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection, **tls)
             except BlockingIOError:
                 return  # none is left
-            except ConnectionError:
+            except (ConnectionError, ssl.SSLError):
                 continue  # its client has gone
             except OSError as error:
                 LOGGER.error("the last connections could not be accepted, and are cut: %s", error)
@@ -168,23 +194,26 @@ class Server(uvicorn.Server):
 
 def ready_message(service: Service, url: str) -> str:
     """Return the address, the models, and a curl line for each."""
-    registry = service.loaded.registry
-    page = f"try it: {url}/, status: {url}/status, " if service.settings.page else ""
-    admin = service.settings.admin_port
-    operators = url if admin is None else f"{url.rpartition(':')[0]}:{admin}"
-    lines = [f"\nReady at {url} ({page}docs: {url}/docs, metrics: {operators}/metrics)"]
+    registry, settings = service.loaded.registry, service.settings
+    curl, base = "curl -s", url.rpartition(":")[0]
+    if settings.uds is not None:
+        url = base = "http://localhost" if settings.ssl_certfile is None else "https://localhost"
+        curl += f" --unix-socket {shlex.quote(str(settings.uds))}"
+    page = f"try it: {url}/, status: {url}/status, " if settings.page else ""
+    operators = url if settings.admin_port is None else f"{base}:{settings.admin_port}"
+    lines = [f"\nReady at {settings.uds or url} ({page}docs: {url}/docs, metrics: {operators}/metrics)"]
     for model in registry.models.values():
         manifest = model.bundle.manifest
         default = ", default" if registry.defaults.get(model.spec.task) == model.name else ""
         lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
     lines += [f"  {each.name} is left out: {each.reason}" for each in registry.left_out]
     lines.append("Try:")
-    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.needs_key else ""
+    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if settings.needs_key else ""
     for model in registry.models.values():
         task = FIRST[model.spec.task]
         body = dict(task.example_of(model.spec))
         if registry.defaults.get(model.spec.task) != model.name:
             body["model"] = model.name
         sent = shlex.quote(json.dumps(body))
-        lines.append(f"  curl -s {url}{task.path}{key} -H 'content-type: application/json' -d {sent}")
+        lines.append(f"  {curl} {url}{task.path}{key} -H 'content-type: application/json' -d {sent}")
     return "\n".join((*lines, "Ctrl-C stops it."))

@@ -30,7 +30,7 @@ def run_frontend(start: StartMessage, beat: Beat) -> int:
     server = Server(
         app,
         app.service,
-        address(listeners[0]),
+        address(listeners[0], is_tls=start.settings.ssl_certfile is not None),
         announces=start.announces,
         others_accept=lambda: not (runtime_dir / STOPPING).exists(),
     )

@@ -1,6 +1,7 @@
 """deploy/nginx/nginx.conf with a real nginx; skipped where none is installed."""
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -12,12 +13,12 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from service.settings import ServeSettings
-from tests.support.documents import ROOT, blocks
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.tiny import write_tiny_bundles
 
@@ -191,19 +192,35 @@ def test_under_a_path_the_pages_load_and_lines_are_answered(live: Live, tmp_path
 
 
 @needs_nginx
-def test_pages_of_another_site_may_call_with_the_headers_of_the_page(live: Live, tmp_path: Path) -> None:
-    (headers,) = (block.text for block in blocks(ROOT / "docs/howto/nginx.md") if block.language == "nginx")
-    with proxy(tmp_path, live.connect_to()[1], server_tokens=("off;", f"off;\n{headers}")) as client:
-        allowed = client.request("OPTIONS", "/classify", headers={"origin": "https://app.example"})
-        assert (allowed.status, allowed.body) == (204, b"")
-        for reply in (
-            allowed,
-            client.post("/classify", {"text": "a film"}, authorization="Bearer correct-horse"),
-            client.post("/classify", {"text": "a film"}),
-        ):
-            assert reply.headers["access-control-allow-origin"] == "https://app.example"
-            assert "Content-Type" in reply.headers["access-control-allow-headers"]
-            assert "Retry-After" in reply.headers["access-control-expose-headers"]
+def test_a_path_that_is_passed_on_pages_of_another_site_and_the_clients_address(
+    live: Live, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    more: dict[str, Any] = {
+        "root_path": "/bert",
+        "cors_origins": "https://app.example",
+        "forwarded_allow_ips": "127.0.0.1",
+    }
+    bundles, origin = live.service.settings.bundles, {"origin": "https://app.example"}
+    with (
+        serving(bundles=bundles, **more) as own,
+        proxy(tmp_path, own.connect_to()[1], location=("/ {", "/bert/ {")) as client,
+        caplog.at_level("INFO", "bert_serve"),
+    ):
+        for path in ("", "status", "web/tasks.js", "docs", "docs/assets/swagger-ui.css", "openapi.json"):
+            assert client.get(f"/bert/{path}").status == 200, path
+        asks = {**origin, "access-control-request-method": "POST"}
+        assert client.request("OPTIONS", "/bert/classify", headers=asks).status == 200
+        reply = client.post("/bert/ner", {"text": "a film"}, **origin)
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://app.example")
+        logging.getLogger("bert_serve").addHandler(caplog.handler)
+        try:
+            client.post("/bert/ner", {"text": 1}, x_forwarded_for="6.6.6.6")
+            eventually(lambda: "POST /ner" in caplog.text)
+        finally:
+            logging.getLogger("bert_serve").removeHandler(caplog.handler)
+        assert caplog.records[-1].__dict__["fields"]["client"] == "6.6.6.6", (
+            "it came by a trusted proxy of this machine"
+        )
 
 
 @needs_nginx

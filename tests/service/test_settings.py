@@ -114,6 +114,13 @@ def test_switches_have_both_forms() -> None:
         ),
         (["--api-key", "correct horse"], "api_key: may hold"),
         (["--api-key", "key-one,key-two"], "several keys go into a file (api_keys_file)"),
+        (
+            ["--forwarded-allow-ips", "*"],
+            "forwarded_allow_ips: '*' does not appear to be an IPv4 or IPv6 network",
+        ),
+        (["--root-path", "bert/"], "root_path: String should match pattern"),
+        (["--uds-mode", "rw"], "uds_mode: String should match pattern"),
+        (["--ssl-keyfile", "key.pem"], "ssl_keyfile needs ssl_certfile"),
         (["--admin-port", "8000"], "admin_port (8000) must not be port"),
         (["--api-key", "geheim"], "api_key: must have at least 8 characters, not 6"),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory"),

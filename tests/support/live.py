@@ -113,7 +113,8 @@ def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
     server = Server(app, app.service, address(listeners[0]))
     thread = threading.Thread(target=server.run, kwargs={"sockets": listeners}, daemon=True)
     thread.start()
-    live = Live(address(listeners[0]), server, app.service)
+    url = address(listeners[0], is_tls=chosen.ssl_certfile is not None)
+    live = Live(url, server, app.service)
     try:
         eventually(lambda: server.started)
         if wait:
