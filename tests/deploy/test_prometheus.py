@@ -16,7 +16,7 @@ OPERATIONS = (FOLDER.parents[1] / "docs/operations.md").read_text(encoding="utf-
 GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))["groups"]
 RULES = {rule.get("alert") or rule["record"]: rule for group in GROUPS for rule in group["rules"]}
 ALERTS = {name: rule for name, rule in RULES.items() if "alert" in rule}
-PROMTOOL = shutil.which("promtool")
+PROMTOOL, AMTOOL = shutil.which("promtool"), shutil.which("amtool")
 needs_promtool = pytest.mark.skipif(
     PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus"
 )
@@ -52,7 +52,7 @@ def named_wrongly(expression: str) -> set[str]:
 def queries() -> list[str]:
     """Return the queries of the dashboard and those of the page, as Prometheus gets them."""
     board = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
-    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    shown = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
     page = (
         (FOLDER.parents[1] / "docs/howto/monitor.md").read_text(encoding="utf-8").partition("## Queries")[2]
     )
@@ -63,6 +63,52 @@ def queries() -> list[str]:
 def test_dashboard_and_page_ask_for_metrics_that_there_are() -> None:
     assert len(queries()) > 20
     assert [query for query in queries() if named_wrongly(query)] == []
+
+
+def test_the_dashboard_has_what_grafana_needs() -> None:
+    board = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
+    assert (board["id"], board["uid"], board["schemaVersion"]) == (None, "bert-serve", 39)
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    ids, places = [panel["id"] for panel in board["panels"]], set[tuple[int, int]]()
+    assert len(ids) == len(set(ids))
+    for panel in board["panels"]:
+        places.add((panel["gridPos"]["x"], panel["gridPos"]["y"]))
+        if panel["type"] == "row":
+            continue
+        assert panel["description"] and panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert all(each["datasource"] == source for each in (panel, *panel["targets"]))
+        for link in panel.get("links", []):
+            address, _, anchor = link["url"].partition("#")
+            assert address == "${runbooks}" and anchor in {name.lower() for name in ALERTS}
+    assert len(places) == len(ids), "no panel lies on another"
+
+
+def test_the_compose_file_provisions_grafana_and_alertmanager() -> None:
+    compose = yaml.safe_load((FOLDER.parents[1] / "docker-compose.yml").read_text(encoding="utf-8"))
+    services = compose["services"]
+    mounted = [each.split(":")[:2] for service in services.values() for each in service.get("volumes", [])]
+    files = {FOLDER.parents[1] / source: target for source, target in mounted if source.startswith("./")}
+    assert len(files) == 6 and all(file.is_file() for file in files)
+    grafana = FOLDER.parent / "grafana"
+    (datasource,) = yaml.safe_load((grafana / "datasources.yml").read_text())["datasources"]
+    assert datasource["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((grafana / "dashboards.yml").read_text())["providers"]
+    assert files[FOLDER / "dashboard.json"].startswith(provider["options"]["path"])
+    scraping = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (told,) = scraping["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    assert told.split(":")[0] in services
+    assert all(":" in service["image"] for service in services.values()), "images are pinned"
+
+
+@pytest.mark.skipif(AMTOOL is None, reason="amtool is not installed: apt-get install prometheus-alertmanager")
+def test_amtool_takes_the_configuration_and_routes_pages() -> None:
+    assert AMTOOL
+    config = f"--config.file={FOLDER / 'alertmanager.yml'}"
+    for severity, receiver in (("page", "pages"), ("ticket", "tickets")):
+        command = [AMTOOL, "config", "routes", "test", config, f"severity={severity}"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert said.stdout.strip() == receiver
+    subprocess.run([AMTOOL, "check-config", FOLDER / "alertmanager.yml"], check=True, capture_output=True)
 
 
 @needs_promtool
