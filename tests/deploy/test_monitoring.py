@@ -28,7 +28,7 @@ DEPLOY = ROOT / "deploy/prometheus"
 BOARD = json.loads((DEPLOY / "dashboard.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
-LEFT_OUT = "stars"
+LEFT_OUT, KEY = "stars", "key-of-the-shop"
 NEEDS_A_FAULT = {
     "1 - bert_model_ready": "a model whose engine fails while others answer",
     "bert_model_fallback": "a processor that gives other results than the one of the export",
@@ -91,12 +91,13 @@ def traffic(service: Fleet) -> Iterator[None]:
     ended = threading.Event()
 
     def send() -> None:
+        key = {"x_api_key": KEY}
         while not ended.is_set():
             for each in TASK_ENDPOINTS:
-                service.post(each.path, each.sent)
-            service.post("/classify", {"text": "a film", "model": LEFT_OUT})
-            service.post("/classify", {"text": "the film " * 100, "truncate": True})
-            service.post("/ner", {"text": "the " * 900})
+                service.post(each.path, each.sent, **key)
+            service.post("/classify", {"text": "a film", "model": LEFT_OUT}, **key)
+            service.post("/classify", {"text": "the film " * 100, "truncate": True}, **key)
+            service.post("/ner", {"text": "the " * 900}, **key)
             time.sleep(0.05)
 
     thread = threading.Thread(target=send)
@@ -115,10 +116,14 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     write_tiny_bundles(folder / "bundles")
     graph = folder / "bundles" / LEFT_OUT / "model.onnx"
     graph.write_bytes(graph.read_bytes()[:100])
+    (folder / "keys.yaml").write_text(yaml.safe_dump({"shop": {"key": KEY}}))
     told, prometheus, alertmanager = list[dict[str, Any]](), free_port(), free_port()
     options = ("--default-models", "classification=mood", "--max-queue-tokens", "512")
+    keys = ("--api-keys-file", str(folder / "keys.yaml"))
     with ExitStack() as stack:
-        service = stack.enter_context(fleet("--bundles", str(folder / "bundles"), *options, frontends=1))
+        service = stack.enter_context(
+            fleet("--bundles", str(folder / "bundles"), *options, *keys, frontends=1)
+        )
         hook = stack.enter_context(webhook(told))
         stack.enter_context(traffic(service))
         scraping = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
