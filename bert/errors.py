@@ -188,11 +188,22 @@ class QueueFullError(ServiceError):
     """The queue's bound would be passed; nothing of the request was taken."""
 
     def __init__(
-        self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float, *, unit: str = "tokens"
+        self,
+        queued_tokens: int,
+        max_queue_tokens: int,
+        retry_after_s: float,
+        *,
+        unit: str = "tokens",
+        tokens_per_s: float = 0.0,
+        sizes: tuple[float, float] = (0.0, float("inf")),
     ) -> None:
-        """`retry_after_s` is when the queue should have room again, `unit` what the queue counts."""
+        """`retry_after_s` is when the queue should have room again, `unit` what the queue counts.
+
+        The queue shrinks by `tokens_per_s`, 0 if that is not known. Requests of more tokens than the first of `sizes` and no
+        more than the second wait in the same line.
+        """
         self.queued_tokens, self.max_queue_tokens = queued_tokens, max_queue_tokens
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.tokens_per_s, self.sizes = retry_after_s, tokens_per_s, sizes
         super().__init__(f"{queued_tokens} {unit} are waiting and at most {max_queue_tokens} may")
 
 
@@ -206,11 +217,11 @@ class TooLateError(QueueFullError):
         retry_after_s: float,
         needs_s: float,
         has_s: float,
-        *,
-        unit: str = "tokens",
+        **options: Any,
     ) -> None:
-        """`needs_s` is what it would take from now, `has_s` how long until its deadline."""
-        super().__init__(queued_tokens, max_queue_tokens, retry_after_s, unit=unit)
+        """`needs_s` is what it would take from now, `has_s` how long until its deadline; `options` of QueueFullError."""
+        super().__init__(queued_tokens, max_queue_tokens, retry_after_s, **options)
+        unit = options.get("unit", "tokens")
         self.needs_s, self.has_s = needs_s, has_s
         self.args = (
             f"{queued_tokens} {unit} are waiting: an answer would take about {needs_s:.1f} s, too near to or "

@@ -97,6 +97,13 @@ def content_coding(scope: Scope) -> str:
     return coding
 
 
+def expected_size(scope: Scope) -> int:
+    """Return the size that a body is said to have, 0 if it is not known or compressed."""
+    length = header(scope, b"content-length") or ""
+    is_plain = length.isdigit() and header(scope, b"content-encoding") in (None, CODINGS[0])
+    return int(length) if is_plain else 0
+
+
 async def read_body(
     request: Request, settings: ServeSettings, context: RequestContext, *, any_type: bool = False
 ) -> bytes:

@@ -24,7 +24,15 @@ from service.engine.models import Model, Registry
 from service.http import openapi
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError, ProblemError
-from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
+from service.http.request_body import (
+    INLINE_BYTES,
+    LINES,
+    expected_size,
+    media_type,
+    parse,
+    read_body,
+    timeout_ms,
+)
 from service.http.streams.line_stream import LineStream
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
@@ -195,6 +203,10 @@ class TaskRoute(APIRoute):
     """Accept a body of any content type, or of none."""
     takes_lines: ClassVar[bool] = True
     """Answer a body of lines (LINES) line by line."""
+    needs_engine: bool = True
+    """The engine runs its requests, and they are refused unread while its queue is full."""
+    model_task: str | None = None
+    """Task of the models that may answer; None where the path does not tell."""
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
         """Take the type of the endpoint's parameter `body` as the request's schema."""
@@ -210,9 +222,19 @@ class TaskRoute(APIRoute):
         if self.takes_lines and media_type(scope) in LINES:
             await LineStream(request, self._answer_line).run(send)
             return
+        if self.needs_engine and (size := expected_size(scope)):
+            models = self._models(request)
+            request.pipeline.early_refusal.check(models, size, context.deadline)
         raw = await read_body(request, settings, context, any_type=self.any_type)
         response = await self._answer_body(request, raw)
         await response(scope, receive, send)
+
+    def _models(self, request: TaskRequest) -> list[str]:
+        """Return the models that may answer, as far as the path tells."""
+        models, named = request.registry.models, request.path_params.get("model")
+        if named in models:
+            return [str(named)]
+        return [name for name, model in models.items() if self.model_task in (None, model.spec.task)]
 
     async def _answer_line(self, scope: Scope, line: bytes) -> Response:
         request = TaskRequest(scope, _never)
@@ -222,6 +244,7 @@ class TaskRoute(APIRoute):
 
     async def _answer_body(self, request: TaskRequest, raw: bytes) -> Response:
         """Run the endpoint until the deadline, or until the client leaves."""
+        request.context.body_bytes = len(raw)
         async with CancelOnDisconnect(request, request.context):
             if len(raw) <= INLINE_BYTES:
                 body = self.parse(request, raw)
@@ -275,4 +298,7 @@ def task_routes(tasks: Iterable[ServedTask[Any]], route: type[TaskRoute] = TaskR
             responses=documented,
             openapi_extra=request,
         )
+        added = router.routes[-1]
+        assert isinstance(added, TaskRoute)
+        added.needs_engine, added.model_task = task.needs_engine, task.model_task
     return router.routes

@@ -26,6 +26,8 @@ class RequestContext:
     """Version of that model."""
     began: float = 0.0
     """Arrival of the request's first byte; `received` if the server does not tell."""
+    body_bytes: int = 0
+    """Size of the body, decompressed; 0 until it is read, or where there is none."""
     tokens: int = 0
     lengths: Sequence[int] = ()
     """Tokens of each text, or set of texts, in all its windows."""

@@ -30,6 +30,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from bert.tokenizer import Tokenizer
 from service.engine.models import Model
+from service.pipeline.early_refusal import EarlyRefusal
 from service.pipeline.inputs import RequestContext
 from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
 from service.scheduling.dispatcher import Dispatcher, request_of
@@ -164,6 +165,7 @@ class Pipeline:
         """
         self.scheduler, self.max_response_bytes, self.max_texts = scheduler, max_response_bytes, max_texts
         self.threads = Threads(threads, max_characters)
+        self.early_refusal = EarlyRefusal()
 
     async def warm_up(self, model: Model, deadline: float) -> None:
         """Run one short text through a model, whatever its task. `deadline` is on `time.monotonic`."""

@@ -282,8 +282,9 @@ class FairQueue:
         queue = self._weigh(job)
         size = job.waiting_tokens
         if self.tokens + size > self.max_tokens:
-            excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
-            raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit)
+            rate = self._throughput(job.model).tokens_per_s
+            excess_s = (self.tokens + size - self.max_tokens) / rate
+            raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit, tokens_per_s=rate)
         if self.tokens or not engine_is_idle:
             self._check_deadline(job, queue, now, busy_s)
         self._append(job, queue)
@@ -356,7 +357,8 @@ class FairQueue:
         """Return the error for a job that was dropped before its deadline because the engine became slower."""
         waiting_s = sum(self._seconds(queue.model, queue.work) for queue in self._queues.values())
         needs_s = waiting_s + self._seconds(job.model, job.waiting_work)
-        return self._too_late(waiting_s, needs_s, job.deadline - now)
+        assert job.queue is not None
+        return self._too_late(job, job.queue, waiting_s, needs_s, job.deadline - now)
 
     def _check_deadline(self, job: Job, queue: JobQueue, now: float, busy_s: float) -> None:
         """Raise TooLateError unless the job should finish within ADMISSION_MARGIN of its time."""
@@ -378,10 +380,24 @@ class FairQueue:
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
         if needs_s > ADMISSION_MARGIN * has_s:
             retry_s = min(needs_s - ADMISSION_MARGIN * has_s, sum(waiting_s.values()) + running_s)
-            raise self._too_late(retry_s, needs_s, has_s)
+            raise self._too_late(job, queue, retry_s, needs_s, has_s)
 
-    def _too_late(self, retry_after_s: float, needs_s: float, has_s: float) -> TooLateError:
-        return TooLateError(self.tokens, self.max_tokens, retry_after_s, needs_s, has_s, unit=self.unit)
+    def _too_late(
+        self, job: Job, queue: JobQueue, retry_after_s: float, needs_s: float, has_s: float
+    ) -> TooLateError:
+        # Of texts as long as the job's: classes are bounded in work.
+        budget = self.budgets[job.model] * sum(job.sizes) / sum(job.work)
+        bounds = (0.0, *SIZE_CLASSES, math.inf)
+        return TooLateError(
+            self.tokens,
+            self.max_tokens,
+            retry_after_s,
+            needs_s,
+            has_s,
+            unit=self.unit,
+            tokens_per_s=self._throughput(job.model).tokens_per_s,
+            sizes=(bounds[queue.size_class] * budget, bounds[queue.size_class + 1] * budget),
+        )
 
     def _short_texts_come(self, now: float) -> bool:
         short = (queue for queue in self._queues.values() if queue.size_class == 0)

@@ -93,12 +93,21 @@ class Call:
         check_count(self.pipeline.max_texts, *fields)
 
     def tokenizer(
-        self, *, only_ids: bool = False, most_tokens: int = sys.maxsize, limit_rule: str = QUEUE_RULE
+        self,
+        *,
+        only_ids: bool = False,
+        most_tokens: int = sys.maxsize,
+        limit_rule: str = QUEUE_RULE,
+        for_engine: bool = True,
     ) -> BoundedTokenizer:
         """Return the tokenizer of this request, which stops at `most_tokens` and at what can ever be queued.
 
-        `only_ids` leaves out where each piece lies in its text.
+        `only_ids` leaves out where each piece lies in its text. Raises QueueFullError if the engine, which gets the result
+        unless `for_engine` is false, should refuse it.
         """
+        if for_engine:
+            context = self.context
+            self.pipeline.early_refusal.enter(self.model.name, context.body_bytes, context.deadline)
         limit = min(self.pipeline.scheduler.max_tokens, most_tokens)
         return BoundedTokenizer(
             self.context, self.model.tokenizer, limit, self.pipeline.threads, only_ids, limit_rule
@@ -143,17 +152,20 @@ class Call:
 
     async def infer(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
-        context, scheduler = self.context, self.pipeline.scheduler
+        context, scheduler, model = self.context, self.pipeline.scheduler, self.model.name
         context.lengths = [len(encoding) for encoding in encodings]
         context.tokens = sum(context.lengths)
         context.truncated = sum(encoding.truncated for encoding in encodings)
         if context.tokens > scheduler.max_tokens:
             raise RequestTooLargeError(context.tokens, scheduler.max_tokens)
+        early = self.pipeline.early_refusal
+        early.learn(model, context.body_bytes, context.tokens)
         if context.grant is not None:
             context.grant.spend(context.tokens)
         try:
-            result = await scheduler.submit(self.model.name, encodings, context.deadline)
-        except QueueFullError:
+            result = await scheduler.submit(model, encodings, context.deadline)
+        except QueueFullError as error:
+            early.note(model, context.tokens, context.seconds.get("tokenize", 0.0), error)
             if context.grant is not None:
                 context.grant.refund(context.tokens)
             raise
@@ -302,6 +314,8 @@ class ServedTask(ABC, Generic[Request]):
     """A response may be a NumPy file."""
     form: str = ""
     """Field of the request that chooses how its results are written."""
+    needs_engine: ClassVar[bool] = True
+    """The engine runs its requests; else they are only tokenised."""
     probe: ClassVar[dict[str, Any]] = {}
     """A short value for each field for which the text "a" will not do."""
 

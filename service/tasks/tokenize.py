@@ -54,7 +54,7 @@ class Tokenize(ServedTask[TokenizeRequest]):
     path, model_task = "/tokenize", None
     request, result = TokenizeRequest, TokenizeResult
     order = "One result for each text, in order."
-    by_row = False
+    by_row = needs_engine = False
     example = response_example(
         "ner",
         4,
@@ -83,7 +83,7 @@ class Tokenize(ServedTask[TokenizeRequest]):
 async def tokens(call: Call, text: Texts) -> list[list[Token]]:
     """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
     model, context = call.model, call.context
-    bounded = call.tokenizer(most_tokens=MAX_SHOWN_TOKENS, limit_rule=SHOWN_RULE)
+    bounded = call.tokenizer(most_tokens=MAX_SHOWN_TOKENS, limit_rule=SHOWN_RULE, for_engine=False)
     with context.timed("tokenize"):
         pieces = await bounded.pieces(text.values)
         bounded.note_unknown(pieces, text.where)

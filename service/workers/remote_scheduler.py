@@ -146,7 +146,9 @@ class RemoteScheduler:
         limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
         if (excess := self._tokens + tokens - limit) > 0:
             rate = self._health.tokens_per_s.get(model) if self._connection is not None else None
-            raise QueueFullError(self._tokens, limit, excess / rate if rate else AWAY_S)
+            raise QueueFullError(
+                self._tokens, limit, excess / rate if rate else AWAY_S, tokens_per_s=rate or 0.0
+            )
         key = next(self._keys)
         message = Submit.of(key, model, hello.tasks[model], deadline, encodings)
         pending = self._pending[key] = Pending(message, tokens)

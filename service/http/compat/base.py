@@ -76,12 +76,13 @@ class CompatibleApi:
         """Tell whether errors at a path are this API's."""
         return self._paths.fullmatch(path) is not None
 
-    def post(self, path: str, *others: str, answer: Any) -> Callable[[Post], Post]:
+    def post(self, path: str, *others: str, answer: Any, needs_engine: bool = True) -> Callable[[Post], Post]:
         """Register a handler of requests; `answer` is the documented example, `others` are undocumented paths."""
+        route_class = type("Route", (self._route_class,), {"needs_engine": needs_engine})
 
         def register(handler: Post) -> Post:
             request = openapi.task_request(get_type_hints(handler)["body"])
-            self._add(handler, (path, *others), "POST", self._route_class, answer, request)
+            self._add(handler, (path, *others), "POST", route_class, answer, request)
             return handler
 
         return register

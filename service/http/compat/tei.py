@@ -170,6 +170,7 @@ async def similarity_or_model(request: TaskRequest, body: TeiAnyRequest) -> Resp
     "/tei/{model}/tokenize",
     "/tei/tokenize",
     answer=[[{"id": 8199, "text": "Warsaw", "special": False, "start": 0, "stop": 6}]],
+    needs_engine=False,
 )
 async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
     """Show the tokens of texts; start and stop count bytes of UTF-8."""
@@ -188,7 +189,7 @@ async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
     return await _written(request, shown, [text], [], results=request.context.tokens)
 
 
-@API.post("/tei/{model}/decode", "/tei/decode", answer=["warsaw!"])
+@API.post("/tei/{model}/decode", "/tei/decode", answer=["warsaw!"], needs_engine=False)
 async def decode(request: TaskRequest, body: TeiDecodeRequest) -> Response:
     """Return the text of token ids."""
     tokenizer = _call(request, None).model.tokenizer

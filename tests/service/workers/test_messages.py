@@ -58,7 +58,7 @@ ERRORS: list[ServiceError] = [
     RequestTooLargeError(900, 100),
     ModelLeftOutError("mood"),
     QueueFullError(900, 1000, 2.5),
-    TooLateError(900, 1000, 2.5, 31.0, 29.5),
+    TooLateError(900, 1000, 2.5, 31.0, 29.5, tokens_per_s=1234.5, sizes=(512.0, float("inf"))),
     DeadlineExceededError(1500.0),
     NotReadyError("the service is stopping"),
     EngineError("the model gave a number that is not finite"),
