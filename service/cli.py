@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.system import FAILURE, INTERRUPTED, exit_on_stop, usable_cores
+from service.system import FAILURE, INTERRUPTED, allow_open_files, exit_on_stop, usable_cores
 from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SAGEMAKER_PORT, SAGEMAKER_MODEL = 8080, Path("/opt/ml/model")
 CORES_PER_FRONTEND = 8
 """A request takes 0.4 ms in a frontend and, in int8, 4 ms on a core of the engine (docs/performance.md)."""
+
+OTHER_FILES = 100
+"""Files that a process has open besides its `max_connections`: about 30, and connections of probes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,6 +117,7 @@ def serve(settings: "ServeSettings") -> int:
         settings = _with_bundles(settings)
     found = find_bundles(settings.bundles, strict=settings.strict)
     check_settings(settings, found)
+    settings = _within_open_files(settings)
     settings, listeners = listen(settings.model_copy(update={"frontends": count_frontends(settings)}))
     url = address(listeners[0], is_tls=settings.ssl_certfile is not None)
     if settings.log_format == "text":
@@ -154,6 +158,22 @@ def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractCo
     from service.exports.better_exports import BetterExports
 
     return BetterExports(settings, serving)
+
+
+def _within_open_files(settings: "ServeSettings") -> "ServeSettings":
+    """Return the settings with as many connections as the limit of open files has room for, which is raised if possible.
+
+    A connection for which there is no file is not accepted, a probe's neither.
+    """
+    from service.logs import LOGGER
+
+    limit, wanted = allow_open_files(settings.max_connections + OTHER_FILES), settings.max_connections
+    most = max(1, limit - OTHER_FILES)
+    if most >= wanted:
+        return settings
+    what = "%d open files are allowed (ulimit -n), so each process serves %d connections and not %d (max_connections)"
+    LOGGER.warning(what, limit, most, wanted)
+    return settings.model_copy(update={"max_connections": most})
 
 
 def _with_bundles(settings: "ServeSettings") -> "ServeSettings":

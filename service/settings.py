@@ -214,7 +214,8 @@ class ServeSettings(CommandSettings):
         900,
         ge=1,
         description="Most open connections of each process that speaks HTTP; above it 503, except for /health and "
-        "/metrics. The limit of open files (`ulimit -n`) must be higher by about 100.",
+        "/metrics. The limit of open files (`ulimit -n`) must be higher by 100: it is raised at start as far as the system "
+        "allows, and else fewer connections are served.",
     )
     backlog_connections: int = Field(
         2048, ge=1, le=65_535, description="Connections that the system holds until they are accepted."

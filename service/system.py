@@ -71,6 +71,21 @@ def _quota(folder: Path) -> float | None:
     return None
 
 
+def allow_open_files(count: int) -> int:
+    """Raise this process's limit of open files to `count` where that is allowed; return how many it may open."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return count
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        with suppress(OSError, ValueError):  # macOS has another limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return count if soft == resource.RLIM_INFINITY else soft
+
+
 def release_free_memory() -> None:
     """Give freed memory back to the system, if the C library can.
 
