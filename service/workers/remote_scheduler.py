@@ -41,6 +41,9 @@ SILENT_S = 3.0
 """Seconds without a Health message, which comes every second, after which the engine counts as silent."""
 AWAY_S = 2.0
 """Typical seconds until a new engine process is ready: `Retry-After` of a request that finds no room to wait."""
+LONG_AWAY_S, SLOW_LOADS = 15.0, 2.0
+"""Seconds without an engine process after which requests no longer wait for one, or so many times the time that this process
+waited for its first, if that is longer: then something is wrong, such as storage that hangs."""
 LEAVE_S = 2.0
 """Seconds given to refusals to reach their clients."""
 BUNDLES_CHANGED = 75
@@ -116,6 +119,7 @@ class RemoteScheduler:
         self._tokens = 0
         self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
         self._health, self._silence, self._heard = Health([], {}), SilenceTimer(), False
+        self._away, self._patience_s = SilenceTimer(), LONG_AWAY_S
         self._connecting = asyncio.create_task(self._connect())
         self._watching = asyncio.create_task(self._watch(on_second))
 
@@ -138,6 +142,8 @@ class RemoteScheduler:
         tokens = sum(len(encoding) for encoding in encodings)
         if (silent := self._silent()) is not None:
             raise NotReadyError(f"the service is {silent}")
+        if self._connection is None and (away_s := self._away.seconds) > self._patience_s:
+            raise NotReadyError(f"the service has had no engine for {away_s:.0f} s; its log says why")
         hello = self._hello
         assert hello is not None
         if model not in hello.tasks:
@@ -212,6 +218,7 @@ class RemoteScheduler:
         while True:
             on_second()
             self._silence.update(happened=self._heard or self._connection is None)
+            self._away.update(happened=self._connection is not None)
             self._heard = False
             self._note_waiting()
             await asyncio.sleep(BEAT_EVERY_S)
@@ -250,6 +257,8 @@ class RemoteScheduler:
         is_new = connection is not self._connection
         if is_new and self._hello is not None:
             LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
+        if self._hello is None:
+            self._patience_s = max(self._patience_s, SLOW_LOADS * self._away.seconds)
         self._hello = hello
         self._hellos.put_nowait(hello)
         self._connection, self._silence.seconds = connection, 0.0

@@ -103,6 +103,23 @@ def test_who_has_no_engine_and_a_parent_that_does_nothing_is_not_live(running: F
     assert running.get("/health/live").status == 200
 
 
+def test_while_the_next_engine_hangs_in_its_load_requests_are_refused_at_once(running: Fleet) -> None:
+    engine = running.engine
+    kill(engine)
+    soon(lambda: running.engine != engine)
+    with ThreadPoolExecutor(1) as pool, frozen(running.engine):
+        early = pool.submit(running.post, "/ner", TEXT)
+        assert running.readiness()[0] == 503
+        soon(lambda: running.post("/ner", TEXT, x_timeout_ms="500").status == 503)
+        refused = running.post("/ner", TEXT)
+        assert "the service has had no engine for" in refused.json["detail"]
+        assert refused.headers["retry-after"] == "1"
+        assert not early.done()
+    assert early.result().status == 200
+    soon(lambda: running.readiness()[0] == 200)
+    assert running.post("/ner", TEXT).status == 200
+
+
 def test_a_load_that_never_ends_ends_the_start(bundles: Path) -> None:
     arguments = ("--bundles", str(bundles / "mood"), "--frontends", "1", "--load-timeout-s", "2")
     with started(*arguments, command=COMMAND, **{HANG_LOADING: "1"}) as process:

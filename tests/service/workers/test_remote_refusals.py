@@ -11,7 +11,7 @@ from service.workers.messages import (
     Health,
     Hello,
 )
-from service.workers.remote_scheduler import AWAY_S, SILENT_S, RemoteScheduler
+from service.workers.remote_scheduler import AWAY_S, LONG_AWAY_S, SILENT_S, RemoteScheduler
 from tests.support.played_engine import PlayedEngine, changed, hello, run, submitted, until, value
 
 
@@ -39,6 +39,49 @@ def test_while_the_engine_is_away_no_more_wait_than_it_would_take(tmp_path: Path
         assert [value(await task) for task in waiting[1:]] == [5, 5]
         assert (2, 90) in away and away[-1] == (0, 0)
         await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_while_the_engine_is_away_for_long_nothing_more_waits(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        first, second = PlayedEngine(tmp_path), PlayedEngine(tmp_path)
+        await first.start()
+        await scheduler.hello()
+        await first.die()
+        await until(lambda: scheduler.health_error() is not None)
+        early = submitted(scheduler)
+        await asyncio.sleep(0)
+        scheduler._away.seconds = LONG_AWAY_S + 1
+        with pytest.raises(NotReadyError, match="the service has had no engine for 16 s; its log says why"):
+            await submitted(scheduler)
+        await second.start()
+        (request,) = await second.requests(1)
+        late = submitted(scheduler)
+        second.answer(request, 7)
+        second.answer((await second.requests(2))[1], 8)
+        assert (value(await early), value(await late)) == (7, 8)
+        await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_an_engine_that_takes_long_to_load_is_waited_for_longer(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = PlayedEngine(tmp_path)
+        scheduler._away.seconds = LONG_AWAY_S
+        await engine.start()
+        await scheduler.hello()
+        await engine.die()
+        await until(lambda: scheduler.health_error() is not None)
+        scheduler._away.seconds = 1.9 * LONG_AWAY_S
+        waiting = submitted(scheduler)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+        scheduler._away.seconds = 2.1 * LONG_AWAY_S
+        with pytest.raises(NotReadyError):
+            await submitted(scheduler)
 
     run(tmp_path, scenario)
 
