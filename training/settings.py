@@ -113,9 +113,10 @@ class FinetuneSettings(CommandSettings):
         description="ner: tell an uncased model how each word is written (lower, Capitalised, UPPER, mixed, digits), "
         "by segment embeddings",
     )
-    left_out: list[Literal["symbols", "handles"]] = Field(
+    left_out: list[Literal["symbols", "handles", "punctuation"]] = Field(
         default_factory=list,
-        description="ner: kinds of words that no entity has: symbols such as emoji, and names after an at sign",
+        description="ner: kinds of words that no entity has: symbols such as emoji, and names after an at sign; punctuation "
+        "drops entities that are nothing else",
     )
     embeddings: EmbeddingSettings = Field(
         default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"

@@ -8,7 +8,7 @@ files are joined by spaces. An interval is a bootstrap's over the examples, 1,00
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,14 @@ def classification(asker: Asker, file: Path) -> Scored:
 
 
 def entities(
-    label_map: Mapping[str, str | None], *, lower: bool = False, **options: Any
+    label_map: Mapping[str, str | None], *, lower: bool = False, at_signs: bool = True, **options: Any
 ) -> Callable[[Asker, Path], Scored]:
-    """Score entity F1: exact span and type over the words of the file."""
+    """Score entity F1: exact span and type over the words of the file. Without `at_signs`, no "@" is one in the file."""
 
     def scored(asker: Asker, file: Path) -> Scored:
         sentences = list(read_conll(file, dict(label_map)))
+        if not at_signs:
+            sentences = [without_at_signs(sentence) for sentence in sentences]
         texts = [" ".join(sentence.words) for sentence in sentences]
         found = asker.results(
             "/ner", {"text": [text.lower() if lower else text for text in texts]}, model="ner", **options
@@ -110,6 +112,12 @@ def entities(
         return Scored(np.array(counts, np.float64), _f1)
 
     return scored
+
+
+def without_at_signs(sentence: WordsExample) -> WordsExample:
+    """Return the sentence without the tags of its at signs, which Broad Twitter tags beside the name after them."""
+    words = zip(sentence.words, sentence.labels, strict=True)
+    return replace(sentence, labels=tuple("O" if word == "@" else tag for word, tag in words))
 
 
 def word_counts(sentence: WordsExample, found: Sequence[Row]) -> tuple[int, int, int]:
@@ -178,6 +186,13 @@ SETS = (
         entities(PLAIN, lower=True),
     ),
     DataSet("ner", "Broad Twitter Corpus test", "ner/btc/test.conll", "entity F1", entities({})),
+    DataSet(
+        "ner",
+        "Broad Twitter Corpus test, at signs no entities",
+        "ner/btc/test.conll",
+        "entity F1",
+        entities({}, at_signs=False),
+    ),
     DataSet("ner", "WNUT-17 test", "ner/wnut17/test.conll", "entity F1", entities(WNUT)),
     DataSet(
         "ner",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
 from bert.tasks.spec import TaskSpec
-from bert.tasks.tags import SYMBOLS, TagScheme, has_symbols, without_symbols, without_tags
+from bert.tasks.tags import PUNCTUATION, SYMBOLS, TagScheme, has_symbols, without_symbols, without_tags
 from bert.tasks.task import Floats, Head, Positions, Task, softmax
 from bert.text.offsets import extend_over_marks, join_words, word_starts
 
@@ -97,7 +97,11 @@ def word_tags(
 
 
 def trimmed(text: str, entities: Sequence[Entity], left_out: Collection[str]) -> list[Entity]:
-    """Take symbols that are written together with a word, as in "Siemens™", off the ends of entities."""
+    """Drop entities of punctuation alone, and take symbols that are written together with a word, as in "Siemens™", off
+    the ends of entities: each where its kind is left out.
+    """
+    if PUNCTUATION in left_out:
+        entities = [entity for entity in entities if any(map(str.isalnum, entity.text))]
     if SYMBOLS not in left_out or not has_symbols(text):
         return list(entities)
     cut = [(entity, *without_symbols(text, entity.start, entity.end)) for entity in entities]

@@ -16,8 +16,8 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
-IGNORED_WORDS = ("symbols", "handles")
-"""Kinds of words that can be kept out of entities: emoji and other symbols, and names after an at sign."""
+IGNORED_WORDS = ("symbols", "handles", "punctuation")
+"""What can be kept out of entities: emoji and other symbols, names after an at sign, and entities of punctuation alone."""
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1

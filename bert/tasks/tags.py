@@ -145,7 +145,7 @@ def _has_other_role(role: str, kind: str, split: Sequence[tuple[str, str]]) -> b
     return any(other and other != role and kind == same for other, same in split)
 
 
-SYMBOLS, HANDLES = IGNORED_WORDS
+SYMBOLS, HANDLES, PUNCTUATION = IGNORED_WORDS
 # "@name"; and as tokenised tweets have it, "@ name" at the beginning, after "RT", and after another.
 _HANDLE = re.compile(r"(?<![\w@])@\w+|(?:^|(?<=RT ))\W{0,3}@ \w+(?: @ \w+)*")
 

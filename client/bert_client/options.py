@@ -45,7 +45,7 @@ class NerOptions(Options, total=False):
     """Types of the entities to keep. Default: all."""
     aggregation: Literal["first", "average", "max", "simple", "none"] | None
     """Way from the model's pieces to entities. Default: first."""
-    left_out: list[Literal["symbols", "handles"]] | None
+    left_out: list[Literal["symbols", "handles", "punctuation"]] | None
     """Kinds of words that no entity has, beside those that the model leaves out. Default: none."""
 
 

@@ -10,7 +10,7 @@ from pydantic_settings import CliPositionalArg, NoDecode, SettingsConfigDict
 from bert.settings import CommandSettings
 
 Aggregation = Literal["first", "average", "max", "simple", "none"]
-LeftOut = Literal["symbols", "handles"]
+LeftOut = Literal["symbols", "handles", "punctuation"]
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 _COLUMN = "_column"
 """End of the settings that name the column of a field."""
@@ -77,7 +77,8 @@ class PredictSettings(CommandSettings):
         None, description="Types of the entities to keep, separated by commas. Default: all."
     )
     left_out: Annotated[list[LeftOut] | None, NoDecode] = Field(
-        None, description="Kinds of words that no entity has, separated by commas: symbols, handles."
+        None,
+        description="Kinds of words that no entity has, separated by commas: symbols, handles, punctuation.",
     )
     aggregation: Aggregation | None = Field(
         None, description="Way from the model's pieces to entities. Default: first."

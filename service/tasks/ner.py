@@ -56,6 +56,7 @@ class NerRequest(Schema):
     left_out: NonEmpty[str] | None = Field(
         None,
         description="Kinds of words that no entity has: `symbols` such as emoji, and `handles`, names after an at sign. "
+        "`punctuation` drops entities that are nothing else. "
         "Default: those that the model leaves out (`left_out` of its task.json).",
     )
     model: ModelName = None

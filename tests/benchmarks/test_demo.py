@@ -9,7 +9,7 @@ import pytest
 from benchmarks.demo import misses
 from benchmarks.demo.cases import NOTHING, PATHS, Case, judged, read_cases, said
 from benchmarks.demo.misses import BEGIN, END, Miss, read_tolerated, write_misses
-from benchmarks.demo.scores import Scored, word_counts
+from benchmarks.demo.scores import Scored, without_at_signs, word_counts
 from bert.data.examples import WordsExample
 from bert.metrics.squad import normalize_answer
 from tests.support.documents import text_of
@@ -134,3 +134,8 @@ def test_entities_are_compared_by_the_words_of_the_file() -> None:
     found = [{"label": "PER", "start": 0, "end": 3}, {"label": "ORG", "start": 7, "end": 16}]
     assert word_counts(sentence, found) == (2, 2, 2)
     assert word_counts(sentence, [{"label": "ORG", "start": 7, "end": 11}]) == (0, 2, 1)
+
+
+def test_at_signs_lose_their_tags() -> None:
+    tweet = WordsExample(("@", "ada", "in", "Paris"), ("B-PER", "B-PER", "O", "B-LOC"), "1")
+    assert without_at_signs(tweet).labels == ("O", "B-PER", "O", "B-LOC")

@@ -202,6 +202,13 @@ def test_people_places_and_organisations_with_exact_offsets(client: Client) -> N
     check(wrong, "ner")
 
 
+@needs("ner")
+def test_no_entity_is_punctuation_alone(client: Client) -> None:
+    texts = ["@", "hi @", "@_", "meet me @ 5", "thanks @bob"]
+    found = [[e["text"] for e in result["entities"]] for result in client.ask("/ner", text=texts)]
+    assert found == [[], [], [], [], ["bob"]]
+
+
 @needs("similarity")
 def test_what_means_the_same_is_ranked_first(client: Client) -> None:
     assert len(SIMILAR) == 10

@@ -66,6 +66,29 @@ def test_handles_belong_to_no_entity(text: str, found: list[str]) -> None:
     assert entities(text, "handles") == found
 
 
+@pytest.mark.parametrize("aggregation", ["first", "average", "max", "simple"])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("@", []),
+        ("@ab met @ cd", ["ab", "met", "cd"]),
+        ("ab, 7 _", ["ab", "7"]),
+    ],
+)
+def test_no_entity_is_punctuation_alone(text: str, found: list[str], aggregation: str) -> None:
+    way = Aggregation(aggregation)
+    found = list("".join(found)) if way is Aggregation.SIMPLE else found  # a piece is a character
+    assert entities(text, "punctuation", aggregation=way) == found
+    assert len(entities(text, aggregation=way)) > len(found)
+
+
+def test_an_entity_keeps_its_punctuation() -> None:
+    text, goes_on = "J. & K.", [1, 2, 2, 2, 2]
+    logits = 5 * np.eye(5, dtype=np.float32)[goes_on]
+    found = ner.decode(text, read(TOKENIZER, text), logits, SPEC, ("punctuation",))
+    assert [entity.text for entity in found] == [text]
+
+
 def test_many_handles_take_no_time_of_their_square() -> None:
     words = 3 * np.arange(60_000)[:, None] + np.array([[0, 1], [1, 2]]).reshape(1, 4)
     bounds = words.reshape(-1, 2)
@@ -91,7 +114,7 @@ def test_words_are_found_by_their_kind() -> None:
     [
         (
             {"task": "ner", "labels": BIO, "left_out": ("emoji",)},
-            "left_out names emoji; known are symbols, handles",
+            "left_out names emoji; known are symbols, handles, punctuation",
         ),
         ({"task": "qa", "viterbi": True}, "are for ner, and task is 'qa'"),
         ({"task": "ner", "labels": BIO, "letter_shapes": 1}, "letter_shapes"),

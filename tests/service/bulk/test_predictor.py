@@ -124,7 +124,7 @@ def test_options_that_a_model_cannot_have_are_told_once(opened: Any) -> None:
         ("meaning", "dimensions", 99): "ask for 1 to 32",
         ("meaning", "prompt_name", "query"): "has no prompt 'query'",
         ("names", "labels", ("FISH",)): "has no entities of type 'FISH'",
-        ("names", "left_out", ()): "is empty; name one of symbols, handles",
+        ("names", "left_out", ()): "is empty; name one of symbols, handles, punctuation",
     }
     for (name, option, value), reason in cases.items():
         with pytest.raises(ConfigError, match=reason):

@@ -240,11 +240,15 @@ def test_models_say_which_types_there_are(live: Live) -> None:
             "must be 'first', 'average', 'max', 'simple' or 'none', not true",
         ),
         ({"min_score": 2}, "min_score", "must be a number from 0 to 1, not 2"),
-        ({"left_out": []}, "left_out", "is empty; name one of symbols, handles, or leave it out"),
+        (
+            {"left_out": []},
+            "left_out",
+            "is empty; name one of symbols, handles, punctuation, or leave it out",
+        ),
         (
             {"left_out": ["emoji"]},
             "left_out[0]",
-            "'emoji' is no kind of word to leave out; known are symbols, handles",
+            "'emoji' is no kind of word to leave out; known are symbols, handles, punctuation",
         ),
         ({"left_out": "symbols"}, "left_out", "must be a list, not a string"),
     ],
