@@ -192,7 +192,7 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     Raises ConfigError for settings that this machine or these bundles cannot have and for wrong keys or certificates,
     ServiceError if there is no folder for the processes' sockets.
     """
-    from bert.errors import ServiceError
+    from bert.errors import ConfigError, ServiceError
     from service.access.keys import keys_of
     from service.engine.models import default_names
     from service.engine.slot_layout import slot_layout
@@ -203,6 +203,11 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     slot_layout(settings, usable_cores(), found)
     names = [(each.name, each.task) for each in found.values()]
     default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)
+    if settings.sample_dir is not None and settings.sample_share:
+        try:
+            settings.sample_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"sample_dir ({settings.sample_dir}) cannot be made: {error}") from None
     if settings.frontends and not can_make_runtime_dir():
         raise ServiceError(
             f"frontends ({settings.frontends}) need a folder for their socket, and none can be made under "

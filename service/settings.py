@@ -300,6 +300,18 @@ class ServeSettings(CommandSettings):
         False, description="Log a line for each request, not only for those that failed."
     )
 
+    sample_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the requests whose texts and results are kept in `sample_dir`, 0 to 1: personal data, where "
+        "texts are (docs/operations.md).",
+    )
+    sample_dir: Path | None = Field(
+        None,
+        description="Folder of the samples: a file of JSON lines for each model, which bert-finetune reads.",
+    )
+
     _failed_models: dict[str, str] = PrivateAttr(default_factory=dict)
     _better_bundles: dict[Path, Path] = PrivateAttr(default_factory=dict)
 
@@ -396,6 +408,12 @@ class ServeSettings(CommandSettings):
             if part.strip() != "unix":
                 ipaddress.ip_network(part.strip())
         return value
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.sample_share > 0 and self.sample_dir is None:
+            raise ValueError(f"sample_share ({self.sample_share:g}) needs sample_dir")
+        return self
 
     @model_validator(mode="after")
     def _check_bodies(self) -> Self:

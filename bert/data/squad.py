@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.data.examples import QaExample
-from bert.data.files import NOT_UNICODE, Problems, holds_unicode, parse_json, read_text
+from bert.data.files import NOT_UNICODE, Problems, ending, holds_unicode, json_lines, parse_json, read_text
 from bert.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _Count:
 
 
 def read_squad(path: str | Path) -> list[QaExample]:
-    """Read one SQuAD json file; questions come in the order of the file.
+    """Read one SQuAD json file, or json lines of questions, each with its `context`; their order is kept.
 
     An answer that does not stand at its `answer_start` is mended when it stands nearby, or at just one other
     place, and is otherwise left out; a question that so loses every answer is dropped. Both are counted in a
@@ -42,7 +42,10 @@ def read_squad(path: str | Path) -> list[QaExample]:
     Raises DataError when the file is not such json, misses a field, repeats an id, or when more than
     MAX_DROPPED_SHARE of its questions would be dropped.
     """
-    text, problems = read_text(path), Problems(path)
+    problems = Problems(path)
+    if ending(path) in (".jsonl", ".ndjson"):
+        return squad_examples(_lines(path, problems), problems, lambda _: None)
+    text = read_text(path)
     content = parse_json(text, path)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         raise DataError(path, None, 'is not SQuAD json: it must be an object with a list "data" of articles')
@@ -83,6 +86,21 @@ def _warn(path: str | Path, count: _Count) -> None:
         first, reason = count.dropped[0]
         number = len(count.dropped)
         logger.warning("%s: %d questions were dropped, the first is %s: %s", path, number, first, reason)
+
+
+def _lines(path: str | Path, problems: Problems) -> Iterator[Question]:
+    """Read questions from json lines; what has the wrong shape goes to `problems`."""
+    for line, row in json_lines(path, problems):
+        found = row if isinstance(row, dict) else {}
+        context, name = found.get("context"), found.get("id")
+        if not isinstance(context, str) or not context.strip():
+            problems.add(line, 'has no text "context"')
+        elif not isinstance(name, str | int):
+            problems.add(line, 'has no "id"')
+        elif not holds_unicode([context, name]):
+            problems.add(line, f'"context" or "id" {NOT_UNICODE}')
+        else:
+            yield "", context, found
 
 
 def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:

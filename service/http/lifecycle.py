@@ -22,6 +22,7 @@ from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
+from service.sampling import Sampler
 from service.scheduling.scheduler_protocol import SchedulerProtocol, ServedModels
 from service.settings import ServeSettings
 from service.system import release_free_memory, usable_cores
@@ -79,6 +80,8 @@ class Service:
         self.bodies = BodyBudget(settings.max_bodies_bytes or HELD_BODIES * settings.max_body_bytes)
         self.unsent = UnsentResponses(settings.max_response_bytes)
         self.request_log = RequestLog(logs_all=settings.access_log)
+        share, folder = settings.sample_share, settings.sample_dir
+        self.sampler = Sampler(share, folder) if share > 0 and folder is not None else None
         self.on_ready: Callable[[], None] = lambda: None
         """Called when requests can be answered."""
         self.on_failure: Callable[[Exception], None] = log_failure
@@ -294,6 +297,8 @@ class Service:
         if loaded is not None:
             await loaded.scheduler.close()
             await loaded.pipeline.close()
+        if self.sampler is not None:
+            await asyncio.to_thread(self.sampler.close)
 
     async def _probe_suspects(self) -> None:
         models = self.loaded.registry.models

@@ -154,6 +154,8 @@ class TaskRequest(Request):
             detail = f"the key {grant.name!r} may not use the model {model.name!r}; name one that it may use"
             raise ProblemError(403, "forbidden", detail, reason="forbidden")
         self.context.model, self.context.version = model.name, model.bundle.manifest.version
+        sampler = service_of(self).sampler
+        self.context.sample = sampler.take if sampler is not None and sampler.chosen() else None
         return Call(self.pipeline, self.context, model, self.needs_json)
 
     async def respond(self, results: Results) -> Response:

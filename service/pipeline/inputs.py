@@ -1,7 +1,7 @@
 """A request as the pipeline gets it: its context (id, deadline, timing), its text fields, and their checks."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -9,6 +9,8 @@ from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequest
 from service.access.grants import Grant
 
 Item = TypeVar("Item")
+Rows = Callable[[], Iterable[Mapping[str, object]]]
+"""Makes the rows of a sampled request."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class RequestContext:
     """Texts that were cut."""
     outcomes: Sequence[tuple[str, float]] = ()
     """Label and score of each result, for the metrics."""
+    sample: "Callable[[str, Mapping[str, object], Rows], None] | None" = None
+    """Keeps the request's texts and results, if it is one of the sampled (`service.sampling`)."""
     response_bytes: int = 0
     """Size that the response may have, about, once it is known."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -197,7 +197,24 @@ async def classify(
     is_probability = activation_of(spec) != "identity"
     if is_probability and scoring.activation is None and scoring.temperature is None:
         call.note_outcomes((result.label, result.score) for result in results)
+        call.sample(lambda: _sampled(text, pair, results, spec))
     return results, truncated
+
+
+def _sampled(
+    text: Texts, pair: Texts | None, results: Sequence[Classification], spec: TaskSpec
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of a sample; a margin is the distance to the second best label."""
+    for i, result in enumerate(results):
+        row: dict[str, object] = {"text": text.values[text.index(i)]}
+        if pair is not None:
+            row["text_pair"] = pair.values[pair.index(i)]
+        if not all(map(str.strip, map(str, row.values()))):  # nothing to learn from
+            continue
+        likely = [label for label, score in result.scores if score >= 0.5]
+        row["label"] = likely if spec.problem_type == "multi_label" else result.label
+        best = [score for _, score in result.scores[:2]]
+        yield {**row, "score": result.score, "margin": best[0] - best[1] if len(best) == 2 else None}
 
 
 async def _classify_windows(

@@ -129,6 +129,7 @@ class MultipleChoice(ServedTask[MultipleChoiceRequest]):
             len(flat), lambda: [decode([next(scores) for _ in each], top_k) for each in rows]
         )
         call.note_outcomes(("choice", each[0].score) for each in results)
+        call.sample(lambda: (_sampled(prompt, choices, i, scored) for i, scored in enumerate(results)))
         truncated = [any(encoding.truncated for encoding in each) for each in rows]
         return Results(sum(map(len, results)), lambda listed: _rows(results, choices, truncated, listed))
 
@@ -146,6 +147,15 @@ def _rows(
         ]
         is_long = any(len(text) > LONG_CHARACTERS for text in texts)
         yield {**scores[0], "scores": listed(scores, 1 if is_long else PART), "truncated": cut}
+
+
+def _sampled(prompt: Texts, choices: Choices, item: int, scored: Sequence[ScoredChoice]) -> dict[str, object]:
+    texts = {
+        "prompt": prompt.values[prompt.index(item)],
+        "choices": choices.lists[choices.for_prompt(item)],
+    }
+    margin = scored[0].score - scored[1].score if len(scored) > 1 else None
+    return {**texts, "label": scored[0].index, "score": scored[0].score, "margin": margin}
 
 
 async def _encode(

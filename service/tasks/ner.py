@@ -106,7 +106,14 @@ async def entities(call: Call, text: Texts, options: EntityOptions = PLAIN) -> l
     """Return each text's entities; long texts are read in windows."""
     found = await _tagged(call, text, options.decode, by_piece=options.by_piece)
     call.note_outcomes((entity.label, entity.score) for each in found for entity in each)
+    if options == PLAIN:  # others keep some entities only, or see them otherwise
+        call.sample(lambda: map(_sampled, text.values, found))
     return found
+
+
+def _sampled(text: str, found: Sequence[Entity]) -> dict[str, object]:
+    spans = [[entity.start, entity.end, entity.label] for entity in found]
+    return {"text": text, "label": spans, "score": min((entity.score for entity in found), default=None)}
 
 
 async def tagged_pieces(call: Call, text: Texts) -> list[list[TaggedPiece]]:

@@ -170,7 +170,15 @@ async def answers(
 
     found = await call.decode(count * top_k, decode, context)
     call.note_outcomes(("no_answer" if each.answer is None else "answer", each.score) for each in found)
+    call.sample(lambda: (_sampled(call, question, passages[i], i, each) for i, each in enumerate(found)))
     return found
+
+
+def _sampled(call: Call, question: Texts, context: str, index: int, found: Answer) -> dict[str, object]:
+    answers = [{"text": found.span.text, "answer_start": found.span.start}] if found.span is not None else []
+    row = {"id": f"{call.context.request_id}-{index}", "question": question.values[question.index(index)]}
+    scores = {"score": found.score, "no_answer_score": found.no_answer_score}
+    return {**row, "context": context, "answers": answers, **scores}
 
 
 async def question_windows(

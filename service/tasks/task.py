@@ -26,7 +26,7 @@ from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Window
 from service.engine.models import Floats, Model, Registry
-from service.pipeline.inputs import RequestContext, Texts, check_count, make_each, pair_count
+from service.pipeline.inputs import RequestContext, Rows, Texts, check_count, make_each, pair_count
 from service.pipeline.pipeline import INLINE_TOKENS, BoundedTokenizer, Pipeline, is_short_text
 from service.tasks.schema import RESULT_BYTES, Example, Item, Schema, TaskResponse
 
@@ -195,6 +195,12 @@ class Call:
         if len(self.model.spec.labels) > MAX_COUNTED_LABELS:
             outcomes = (("other", score) for _, score in outcomes)
         self.context.outcomes = list(outcomes)
+
+    def sample(self, rows: Rows) -> None:
+        """Keep the texts and results of this request, if it is one of the sampled."""
+        if self.context.sample is not None:
+            about = {"version": self.context.version, "request_id": self.context.request_id}
+            self.context.sample(self.model.name, about, rows)
 
     def note_size(self, text: Texts, size: int) -> None:
         """Note the size of the response in bytes; raises InvalidRequestError, which names `text`, if it is too large."""

@@ -13,6 +13,7 @@ from service.settings import WIRES, ServeSettings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
 UNITS = (
+    "_share",
     "frontends",
     "_bytes",
     "_tokens",
@@ -121,6 +122,8 @@ def test_switches_have_both_forms() -> None:
         (["--root-path", "bert/"], "root_path: String should match pattern"),
         (["--uds-mode", "rw"], "uds_mode: String should match pattern"),
         (["--ssl-keyfile", "key.pem"], "ssl_keyfile needs ssl_certfile"),
+        (["--sample-share", "0.1"], "sample_share (0.1) needs sample_dir"),
+        (["--sample-share", "2"], "sample_share: input should be less than or equal to 1"),
         (["--admin-port", "8000"], "admin_port (8000) must not be port"),
         (["--api-key", "geheim"], "api_key: must have at least 8 characters, not 6"),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory"),

@@ -159,3 +159,26 @@ def test_cmrc_with_its_wrong_starts_is_read(shared_data: Path, caplog: pytest.Lo
         examples = read_squad(shared_data / "zh" / "cmrc2018" / "train-small.json")
     assert len(examples) == 3219
     assert "7 answers with a wrong answer_start were mended; 193" in caplog.text
+
+
+def test_json_lines_of_questions_with_their_contexts_are_read(write: Write) -> None:
+    lines = [{**question("q1"), "context": CONTEXT}, {**question("q2"), "answers": [], "context": CONTEXT}]
+    first, second = read_squad(write("a.jsonl", "\n".join(map(json.dumps, lines))))
+    assert (first.answers, first.context, second.answers) == ((("1815", 35),), CONTEXT, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (json.dumps(question()), 'line 2: has no text "context"'),
+        (json.dumps({"context": "a", "question": "b"}), 'line 2: has no "id"'),
+        ("[]", 'line 2: has no text "context"'),
+        ("{", "line 2"),
+        ('{"context": "\\ud800", "id": "q2"}', "line 2"),
+    ],
+)
+def test_a_broken_line_is_refused_with_its_number(write: Write, line: str, reason: str) -> None:
+    whole = json.dumps({**question(), "context": CONTEXT})
+    with pytest.raises(DataError) as caught:
+        read_squad(write("a.jsonl", f"{whole}\n{line}\n"))
+    assert reason in str(caught.value).replace("a.jsonl:2: ", "line 2: ")
