@@ -96,7 +96,7 @@ class ServeSettings(CommandSettings):
         default=[],
         description="Models of the hub (`org/name`, `org/name@revision`) or checkpoint folders, separated by commas. "
         "Each is exported at its first start. Requests call it by the last part of its name, or by another: "
-        "`NAME=org/name`. See [hub.md](hub.md).",
+        "`NAME=org/name`. See docs/hub.md.",
     )
     model_precision: Literal["auto", "fp32", "fp16", "int8"] = Field(
         "auto",
@@ -142,7 +142,7 @@ class ServeSettings(CommandSettings):
     api_keys_file: Path | None = Field(
         None,
         description="YAML or JSON file of named keys, each with its models, limits and share of the queue, beside "
-        "`api_key` or in its place. It is read again when it changes. See [keys](howto/keys.md).",
+        "`api_key` or in its place. It is read again when it changes. See docs/howto/keys.md.",
     )
     wires: Annotated[list[str], NoDecode] = Field(
         default=["all"],
