@@ -226,7 +226,7 @@ class TaskRoute(APIRoute):
             return
         if self.needs_engine and (size := expected_size(scope)):
             models = self._models(request)
-            request.pipeline.early_refusal.check(models, size, context.deadline)
+            request.pipeline.early_refusal.check(models, size, context.deadline, context.key)
         raw = await read_body(request, settings, context, any_type=self.any_type)
         response = await self._answer_body(request, raw)
         await response(scope, receive, send)

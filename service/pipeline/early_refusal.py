@@ -87,7 +87,8 @@ class EarlyRefusal:
         """Know nothing, and so refuse nothing."""
         self._clock = clock
         self._ratios: dict[str, TokenRatio] = {}
-        self._refusals: dict[str, list[Refusal]] = {}
+        self._refusals: dict[tuple[str, str], list[Refusal]] = {}
+        """By model and API key: what one key has waiting says nothing of another's."""
 
     def learn(self, model: str, size: int, tokens: int) -> None:
         """Learn from a request whose body had `size` bytes; no-op for 0, a request without a body."""
@@ -99,42 +100,44 @@ class EarlyRefusal:
         else:
             self._ratios[model] = TokenRatio(ratio, ratio / 2)
 
-    def note(self, model: str, tokens: int, tokenize_s: float, error: QueueFullError) -> None:
+    def note(self, model: str, tokens: int, tokenize_s: float, error: QueueFullError, key: str = "") -> None:
         """Note that the queue refused a request, which took `tokenize_s` to tokenise."""
         now = self._clock()
         trust_s = min(MOST_TRUST_S, max(LEAST_TRUST_S, tokenize_s / TOKENIZE_SHARE))
         refusal = Refusal(error, tokens, now + error.retry_after_s, now + trust_s, now + 2 * trust_s)
-        others = [each for each in self._current(model, now) if not each.covers(tokens)]
-        self._refusals[model] = [*others, refusal]
+        others = [each for each in self._current((model, key), now) if not each.covers(tokens)]
+        self._refusals[model, key] = [*others, refusal]
 
-    def check(self, models: Iterable[str], size: int, deadline: float) -> None:
+    def check(self, models: Iterable[str], size: int, deadline: float, key: str = "") -> None:
         """Raise QueueFullError if the queue should refuse a body of `size` bytes for whichever of the models it is.
 
         `deadline` is on the clock.
         """
         now = self._clock()
         has_s = deadline - now
-        found = [self._found(model, size, has_s, now) for model in models]
+        found = [self._found((model, key), size, has_s, now) for model in models]
         waits = [(wait_s, refusal) for wait_s, refusal, _ in filter(None, found) if wait_s > 0]
         if found and len(waits) == len(found):
             wait_s, refusal = min(waits, key=itemgetter(0))
             raise refusal.again(wait_s, has_s)
 
-    def enter(self, model: str, size: int, deadline: float) -> None:
+    def enter(self, model: str, size: int, deadline: float, key: str = "") -> None:
         """As `check`; what passes is about to be queued, and others like it wait the longer."""
-        self.check([model], size, deadline)
+        self.check([model], size, deadline, key)
         now = self._clock()
-        if (found := self._found(model, size, deadline - now, now)) is not None:
+        if (found := self._found((model, key), size, deadline - now, now)) is not None:
             _, refusal, tokens = found
             refusal.room_at += tokens / (refusal.error.tokens_per_s or UNKNOWN_RATE)
 
-    def _found(self, model: str, size: int, has_s: float, now: float) -> tuple[float, Refusal, float] | None:
-        """Return what is known of a body of `size` bytes, None if it would be admitted for all that is known.
+    def _found(
+        self, line: tuple[str, str], size: int, has_s: float, now: float
+    ) -> tuple[float, Refusal, float] | None:
+        """Return what is known of a body of `size` bytes for a model and key, None if nothing that would refuse it.
 
         The seconds until it is admitted, the refusal that tells so, and the fewest tokens that it should have.
         """
-        ratio = self._ratios.get(model)
-        if ratio is None or not (refusals := self._current(model, now)):
+        ratio = self._ratios.get(line[0])
+        if ratio is None or not (refusals := self._current(line, now)):
             return None
         low, high = ratio.bounds(size)
         # If it may be in either of two size classes, both must refuse it.
@@ -142,14 +145,14 @@ class EarlyRefusal:
         waits = [(each.wait_s(low, has_s, now), each, low) for each in ends if each is not None]
         return min(waits, key=itemgetter(0)) if len(waits) == len(ends) else None
 
-    def _current(self, model: str, now: float) -> list[Refusal]:
-        """Return the refusals of a model that still tell something."""
-        refusals = self._refusals.get(model)
-        if not refusals:
+    def _current(self, line: tuple[str, str], now: float) -> list[Refusal]:
+        """Return the refusals of a model and key that still tell something."""
+        if line not in self._refusals:
             return []
-        current = [each for each in refusals if now < each.forgotten_at]
+        current = [each for each in self._refusals.pop(line) if now < each.forgotten_at]
         for each in current:
             if now >= each.trusted_until:
                 each.room_at, each.trusted_until = min(each.room_at, now), math.inf
-        self._refusals[model] = current
+        if current:
+            self._refusals[line] = current
         return current

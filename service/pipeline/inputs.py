@@ -49,6 +49,11 @@ class RequestContext:
     """What the request's key may do; None where no key is needed."""
 
     @property
+    def key(self) -> str:
+        """Return the name of the request's API key, "" without one."""
+        return self.grant.name if self.grant is not None else ""
+
+    @property
     def deadline(self) -> float:
         """Return the request's deadline on `time.monotonic`."""
         return self.received + self.timeout_ms / 1000

@@ -107,7 +107,8 @@ class Call:
         """
         if for_engine:
             context = self.context
-            self.pipeline.early_refusal.enter(self.model.name, context.body_bytes, context.deadline)
+            early = self.pipeline.early_refusal
+            early.enter(self.model.name, context.body_bytes, context.deadline, context.key)
         limit = min(self.pipeline.scheduler.max_tokens, most_tokens)
         return BoundedTokenizer(
             self.context, self.model.tokenizer, limit, self.pipeline.threads, only_ids, limit_rule
@@ -165,7 +166,7 @@ class Call:
         try:
             result = await scheduler.submit(model, encodings, context.deadline)
         except QueueFullError as error:
-            early.note(model, context.tokens, context.seconds.get("tokenize", 0.0), error)
+            early.note(model, context.tokens, context.seconds.get("tokenize", 0.0), error, context.key)
             if context.grant is not None:
                 context.grant.refund(context.tokens)
             raise

@@ -88,6 +88,14 @@ def test_another_size_class_and_another_model_pass() -> None:
     refusing.early.check([], 100 * BYTES, 5.0)
 
 
+def test_another_key_passes() -> None:
+    refusing = Refusing()
+    refusing.early.check(["m"], 100 * BYTES, 5.0, "other")
+    refusing.early.note("m", 100, 0.0, EMPTIED, "other")
+    with pytest.raises(QueueFullError):
+        refusing.early.check(["m"], 100 * BYTES, 5.0, "other")
+
+
 def test_a_size_that_may_be_of_two_classes_passes() -> None:
     refusing = Refusing(TooLateError(9000, 10_000, 0.9, 6.0, 5.0, tokens_per_s=RATE, sizes=(50, 120)))
     assert not refusing.passes(110)
