@@ -17,7 +17,9 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
 ENTRYPOINT ["bert-serve"]
 
 # The dependencies of the service, in a layer of their own: a change of code does not install them again.
+# --build-arg EXTRAS=cpu,otel for traces.
 FROM python:3.11-slim-bookworm AS environment
+ARG EXTRAS=cpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY pyproject.toml ./
@@ -25,7 +27,8 @@ COPY requirements requirements
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv /opt/bert \
  && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-               print(*project['dependencies'], *project['optional-dependencies']['cpu'], sep='\n')" >serve.txt \
+               extras = [each for name in '$EXTRAS'.split(',') for each in project['optional-dependencies'][name]]; \
+               print(*project['dependencies'], *extras, sep='\n')" >serve.txt \
  && /opt/bert/bin/pip install -c requirements/constraints.txt -r serve.txt
 
 FROM environment AS exporting

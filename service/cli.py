@@ -200,6 +200,7 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
 
     keys_of(settings)
     check_certificate(settings)
+    check_otel(settings)
     slot_layout(settings, usable_cores(), found)
     names = [(each.name, each.task) for each in found.values()]
     default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)
@@ -213,6 +214,21 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
             f"frontends ({settings.frontends}) need a folder for their socket, and none can be made under "
             f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0"
         )
+
+
+def check_otel(settings: "ServeSettings") -> None:
+    """Raise ConfigError if spans are to be sent and the extra for it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from bert.errors import ConfigError
+
+    try:
+        if settings.otel_endpoint:
+            version("opentelemetry-exporter-otlp-proto-http")
+    except PackageNotFoundError:
+        raise ConfigError(
+            "otel_endpoint needs the extra otel: pip install 'bert-train-serve[otel]'"
+        ) from None
 
 
 def count_frontends(settings: "ServeSettings") -> int:

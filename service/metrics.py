@@ -164,6 +164,11 @@ class Metrics:
         )
 
     def _add_state(self) -> None:
+        self.spans_dropped = Counter(
+            "bert_spans_dropped",
+            "Spans of traced requests that did not reach the collector.",
+            registry=self.registry,
+        )
         labels = ("model", "task", "version", "precision", "provider", "default")
         self.model_info = self._gauge("bert_model_info", "1 for each loaded model.", labels, "livemax")
         self.model_left_out = self._gauge(

@@ -43,6 +43,7 @@ class ServeSettings(CommandSettings):
         "host": "ADDRESS",
         "cors-origins": "SITE,SITE...",
         "forwarded-allow-ips": "ADDRESS,NETWORK...",
+        "otel-endpoint": "URL",
     }
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
@@ -298,6 +299,18 @@ class ServeSettings(CommandSettings):
     )
     access_log: bool = Field(
         False, description="Log a line for each request, not only for those that failed."
+    )
+    otel_endpoint: str = Field(
+        "",
+        pattern=r"^(https?://[^\s/].*)?$",
+        description="OpenTelemetry collector that gets spans of requests (OTLP over HTTP), such as http://localhost:4318. "
+        "It needs the extra `otel` (docs/howto/monitor.md). Default: nothing is sent, whatever OTEL_ variables say.",
+    )
+    otel_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the requests without `traceparent` of which spans are sent. Those with one decide themselves.",
     )
 
     sample_share: float = Field(

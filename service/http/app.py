@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -26,12 +26,18 @@ from service.tasks.table import TASKS
 from service.web.pages import ASSETS as PAGE_FILES
 from service.web.pages import page_routes, with_header
 
+if TYPE_CHECKING:
+    from service.http.tracing import Tracing
+
 ASSETS = "/docs/assets"
 KEYLESS = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json", ASSETS, f"{PAGE_FILES}/{{name}}"}
 """Paths of this service's own routes that need no key to GET: probes, and pages, which ask for a key themselves."""
 
 
-CORS_SENT = ("Authorization", "Content-Type", "X-API-Key", "X-Request-Id", "X-Timeout-Ms")
+CORS_SENT = (
+    *("Authorization", "Content-Type", "X-API-Key", "X-Request-Id", "X-Timeout-Ms"),
+    *("Traceparent", "Tracestate"),
+)
 CORS_READ = (
     "RateLimit-Limit",
     "RateLimit-Remaining",
@@ -48,6 +54,7 @@ class Application(FastAPI):
 
     service: Service
     compat: CompatibleApis
+    tracing: "Tracing | None" = None
 
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap the router in RequestMiddleware, and with `cors_origins` that in what answers browsers.
@@ -61,6 +68,7 @@ class Application(FastAPI):
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             error_writer=self.compat.error_writer,
             needs_no_key=self.needs_no_key,
+            record_spans=self.tracing.record if self.tracing is not None else None,
         )
         origins = self.service.settings.cors_origins
         return (
@@ -112,6 +120,10 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
     )
     app.compat = compat
     app.service = app.state.service = Service(settings, open_models)
+    if settings.otel_endpoint:
+        from service.http.tracing import Tracing  # an extra, whose import takes time
+
+        app.tracing = Tracing(settings, app.service.metrics)
     app.router.routes += [*compat.routes_of(TASKS), *operations.routes, *compat.routes]
     _add_docs(app, with_pages=settings.page)
     if settings.page:
@@ -126,6 +138,8 @@ async def _lifespan(app: Application) -> AsyncIterator[None]:
     # Built in a request, the OpenAPI document would hold the event loop for 20 ms.
     async with app.service.lifespan(prepare=app.openapi):
         yield
+    if app.tracing is not None:
+        await app.tracing.close()
 
 
 def _add_docs(app: FastAPI, *, with_pages: bool) -> None:

@@ -17,6 +17,7 @@ from service.http.problems import (
     ERROR_WRITER,
     ClientGoneError,
     ErrorWriter,
+    ProblemError,
     rate_headers,
 )
 from service.http.request_body import header
@@ -31,6 +32,9 @@ PHASES = ("tokenize", "queue", "inference", "decode")
 PROBLEM = "problem"
 """Key in a request's state for the problem that it ended with."""
 
+RecordSpans = Callable[[Scope, RequestContext, str, int, ProblemError | None, int | None], None]
+"""Gets a finished request's scope and context, its route or "", its status, its problem, and how many lines it had."""
+
 
 class RequestMiddleware:
     """ASGI middleware around the whole router; turns every error into a response."""
@@ -42,17 +46,20 @@ class RequestMiddleware:
         paths: frozenset[str],
         error_writer: Callable[[str], ErrorWriter],
         needs_no_key: Callable[[Scope], bool],
+        record_spans: RecordSpans | None,
     ) -> None:
         """Wrap `app`.
 
         `paths` are the known paths; metrics label any other by its route's pattern, or as "other". `error_writer` returns
-        what writes the errors of a path, `needs_no_key` tells whether a request needs no key.
+        what writes the errors of a path, `needs_no_key` tells whether a request needs no key, and `record_spans` gets each
+        finished request but those to UNCOUNTED.
         """
         self._app, self._service, self._paths = app, service, paths
         self._metrics, self._settings = service.metrics, service.settings
         self._root = f"{self._settings.root_path}/" if self._settings.root_path else ""
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
         self._error_writer, self._needs_no_key = error_writer, needs_no_key
+        self._record_spans = record_spans
         self._keys = Authorisation(service.settings, service.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,15 +119,17 @@ class RequestMiddleware:
     def _record(self, context: RequestContext, status: int, scope: Scope) -> None:
         """Record metrics and the log line of a finished request; the lines of a stream have recorded theirs."""
         state = scope["state"]
-        lines = state.get(ANSWERED_LINES)
+        lines, problem = state.get(ANSWERED_LINES), state.get(PROBLEM)
+        route = context.endpoint
+        if route not in self._paths:
+            route = getattr(scope.get("route"), "path", "other")
         if lines is None:
-            endpoint = context.endpoint
-            if endpoint not in self._paths:
-                endpoint = getattr(scope.get("route"), "path", "other")
-            self._service.record(context, endpoint, status)
+            self._service.record(context, route, status)
+        if self._record_spans is not None and context.endpoint not in UNCOUNTED:
+            self._record_spans(scope, context, "" if route == "other" else route, status, problem, lines)
         if self._settings.access_log or context.endpoint not in UNCOUNTED:  # a probe's 503 is its answer
             more = {} if lines is None else {"lines": lines}
-            self._service.request_log.write(scope, context, status, state.get(PROBLEM), **more)
+            self._service.request_log.write(scope, context, status, problem, **more)
 
 
 def choose_request_id(sent: str | None) -> str:

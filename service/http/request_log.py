@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from service.http.problems import CLIENT_GONE, ProblemError
@@ -20,6 +21,24 @@ CAPACITY = frozenset({429, 503, 504})
 """Statuses that tell of too much work or of models that are away: a warning."""
 DETAILED = CAPACITY | {413}
 """Statuses whose details never repeat what the client sent."""
+
+TRACE_PARENT = re.compile(
+    rb"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?"
+)
+
+
+class TraceParent(NamedTuple):
+    """What a request's `traceparent` says (W3C Trace Context)."""
+
+    trace_id: str
+    is_sampled: bool
+
+
+def trace_parent(scope: Mapping[str, Any]) -> TraceParent | None:
+    """Return the trace that a request belongs to, None if it says none."""
+    sent = next((value for name, value in scope.get("headers", ()) if name == b"traceparent"), b"")
+    found = TRACE_PARENT.fullmatch(sent)
+    return TraceParent(found[1].decode(), bool(int(found[2], 16) & 1)) if found else None
 
 
 class RequestLog:
@@ -80,7 +99,9 @@ def _fields(
     scope: Mapping[str, Any], context: RequestContext, status: int, problem: ProblemError | None
 ) -> dict[str, object]:
     client = scope.get("client")
+    parent = trace_parent(scope)
     named = {
+        "trace_id": context.trace_id or (parent.trace_id if parent else ""),
         "reason": "client-gone" if status == CLIENT_GONE else problem.code if problem is not None else "",
         "version": context.version,
         "key": context.grant.name if context.grant is not None else "",

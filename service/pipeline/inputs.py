@@ -43,6 +43,10 @@ class RequestContext:
     """Size that the response may have, about, once it is known."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: tokenize, queue, inference, decode."""
+    starts: dict[str, float] = field(default_factory=dict)
+    """Start of each phase, of the first where there are several, on `time.perf_counter`."""
+    trace_id: str = ""
+    """Id of the trace that has the request's spans; empty if it has none."""
     warnings: list[FieldError] = field(default_factory=list)
     """Remarks on single texts, which the response repeats."""
     grant: Grant | None = None
@@ -60,17 +64,23 @@ class RequestContext:
 
     def timed(self, phase: str) -> "PhaseTimer":
         """Return a context manager that adds its duration to a phase."""
-        return PhaseTimer(self.seconds, phase)
+        return PhaseTimer(self, phase)
+
+    def note_engine(self, queue_s: float, inference_s: float) -> None:
+        """Note the times of the queue and of the engine, whose outputs have just arrived."""
+        self.seconds["queue"], self.seconds["inference"] = queue_s, inference_s
+        start = self.starts["inference"] = time.perf_counter() - inference_s
+        self.starts["queue"] = start - queue_s
 
 
 class PhaseTimer:
     """A block whose duration is added to a phase; a class because a generator takes three times as long."""
 
-    __slots__ = ("_phase", "_seconds", "_start")
+    __slots__ = ("_context", "_phase", "_start")
 
-    def __init__(self, seconds: dict[str, float], phase: str) -> None:
-        """`seconds` are those of all phases."""
-        self._seconds, self._phase = seconds, phase
+    def __init__(self, context: RequestContext, phase: str) -> None:
+        """The time of the phase is added to the context's."""
+        self._context, self._phase = context, phase
 
     def __enter__(self) -> None:
         """Start the clock."""
@@ -78,8 +88,9 @@ class PhaseTimer:
 
     def __exit__(self, *_: object) -> None:
         """Stop it."""
-        spent = time.perf_counter() - self._start
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
+        spent, seconds = time.perf_counter() - self._start, self._context.seconds
+        seconds[self._phase] = seconds.get(self._phase, 0.0) + spent
+        self._context.starts.setdefault(self._phase, self._start)
 
 
 @dataclass(frozen=True, slots=True)

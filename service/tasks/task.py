@@ -170,7 +170,7 @@ class Call:
             if context.grant is not None:
                 context.grant.refund(context.tokens)
             raise
-        context.seconds["queue"], context.seconds["inference"] = result.queue_s, result.inference_s
+        context.note_engine(result.queue_s, result.inference_s)
         return result.outputs
 
     async def infer_windows(self, windows: Sequence[Sequence[Window]]) -> list[list[Floats]]:

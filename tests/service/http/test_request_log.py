@@ -19,6 +19,7 @@ from tests.support.live import Live, Reply, eventually, serving
 from tests.support.slow import gated
 
 SECRET, KEY = "secret film", "right-key"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_a_full_queue_and_a_fault_leave_lines_with_model_version_and_stages(
         engine.error = RuntimeError("broken")
         running = pool.submit(post)
         eventually(lambda: engine.batches == 1)
-        late = post(x_timeout_ms="300")
+        late = post(x_timeout_ms="300", traceparent=f"00-{TRACE}-b7ad6b7169203331-00")
         waiting = [pool.submit(post) for _ in range(3)]
         eventually(lambda: logged.metric("bert_queue_texts") == 4 + 15)
         refused = post()
@@ -113,9 +114,11 @@ def test_a_full_queue_and_a_fault_leave_lines_with_model_version_and_stages(
         "WARNING", "queue-full", "mood", "1",
     )  # fmt: skip
     assert line["tokenize_ms"] > 0 and line["tokens"] > 40
+    assert "trace_id" not in line
     assert "try again in" in line["message"]
     line = the_line(lines, late.headers["x-request-id"])
     assert (line["status"], line["level"], line["reason"]) == (504, "WARNING", "deadline-exceeded")
+    assert line["trace_id"] == TRACE
     line = the_line(lines, failed[0].headers["x-request-id"])
     assert (line["level"], line["reason"]) == ("ERROR", "internal")
     assert "broken" in repr(line["exc"]), "its trace"

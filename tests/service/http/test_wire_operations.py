@@ -87,6 +87,11 @@ def test_metrics_are_those_of_the_design(live: Live) -> None:
         "bert_model_left_out",
         "bert_model_ready",
         "bert_ready",
+        "bert_results_total",
+        "bert_result_score",
+        "bert_text_tokens",
+        "bert_truncated_texts_total",
+        "bert_spans_dropped_total",
     }
     info = {"task": "classification", "version": "1", "precision": "fp32", "provider": "CPUExecutionProvider"}
     assert live.metric("bert_model_info", model="mood", default="true", **info) == 1
