@@ -15,6 +15,7 @@ from bert.errors import EngineError
 from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
 from service.engine.models import Engine, Floats
+from service.scheduling.fair_queue import NO_LANE, Lane
 from service.scheduling.scheduler_protocol import SubmitResult
 
 
@@ -35,7 +36,12 @@ class BatchScheduler:
         return sys.maxsize
 
     async def submit(
-        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+        self,
+        model: str,
+        encodings: Sequence[Encoding],
+        deadline: float = float("inf"),
+        *,
+        lane: Lane = NO_LANE,
     ) -> SubmitResult:
         """Run the encodings. Raises EngineError if the engine fails on one of them."""
         loop, outputs = asyncio.get_running_loop(), dict[int, Floats]()

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
 from service.access.grants import Grant
+from service.scheduling.fair_queue import NO_LANE, Lane
 
 Item = TypeVar("Item")
 Rows = Callable[[], Iterable[Mapping[str, object]]]
@@ -56,6 +57,11 @@ class RequestContext:
     def key(self) -> str:
         """Return the name of the request's API key, "" without one."""
         return self.grant.name if self.grant is not None else ""
+
+    @property
+    def lane(self) -> Lane:
+        """Return the lane of the request's key."""
+        return NO_LANE if self.grant is None else Lane(self.grant.name, self.grant.rules.share)
 
     @property
     def deadline(self) -> float:

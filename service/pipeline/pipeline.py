@@ -34,7 +34,7 @@ from service.pipeline.early_refusal import EarlyRefusal
 from service.pipeline.inputs import RequestContext
 from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
 from service.scheduling.dispatcher import Dispatcher, request_of
-from service.scheduling.fair_queue import Batch, FairQueue, Throughput
+from service.scheduling.fair_queue import NO_LANE, Batch, FairQueue, Lane, Throughput
 from service.scheduling.scheduler_protocol import SchedulerProtocol
 
 INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
@@ -89,6 +89,7 @@ class TokenizeQueue(Dispatcher):
         parts: Sequence[Item],
         sizes: Sequence[int],
         deadline: float = float("inf"),
+        lane: Lane = NO_LANE,
     ) -> list[Result]:
         """Return `tokenize(part)` for each part; `sizes` are their characters.
 
@@ -96,7 +97,7 @@ class TokenizeQueue(Dispatcher):
         `tokenize` raises.
         """
         calls = [partial(tokenize, part) for part in parts]
-        return (await self._run(NAME, calls, sizes, deadline)).results
+        return (await self._run(NAME, calls, sizes, deadline, lane=lane)).results
 
     def _start(self, batch: Batch) -> None:
         """Send a batch to a thread, which calls `_finish` on the loop."""
@@ -252,7 +253,11 @@ class BoundedTokenizer:
     async def _tokenize_all(self, parts: Sequence[Part], max_pieces: int | None) -> list[list[Pieces]]:
         sizes = [part.size for part in parts]
         return await self.threads.tokenize.run(
-            lambda part: self._tokenize(part, max_pieces), parts, sizes, self.request.deadline
+            lambda part: self._tokenize(part, max_pieces),
+            parts,
+            sizes,
+            self.request.deadline,
+            self.request.lane,
         )
 
     async def _beginnings(self, parts: Sequence[Part], max_pieces: int) -> list[Pieces]:

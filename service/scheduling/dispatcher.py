@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 from bert.errors import DeadlineExceededError, NotReadyError
-from service.scheduling.fair_queue import Batch, FairQueue, Job
+from service.scheduling.fair_queue import NO_LANE, Batch, FairQueue, Job, Lane
 
 Clock = Callable[[], float]
 
@@ -75,13 +75,21 @@ class Dispatcher(ABC):
         deadline: float,
         *,
         retry: bool = False,
+        lane: Lane = NO_LANE,
     ) -> QueuedRequest:
         """Queue a request and return it with its results; a `retry` is not refused."""
         if self._closed:
             raise NotReadyError("the service is stopping")
         now, count = self._clock(), len(sequences)
         request = QueuedRequest(
-            model, sizes, deadline, sequences=sequences, results=[None] * count, left=count, submitted=now
+            model,
+            sizes,
+            deadline,
+            lane=lane,
+            sequences=sequences,
+            results=[None] * count,
+            left=count,
+            submitted=now,
         )
         if retry:
             self.queue.admit(request)

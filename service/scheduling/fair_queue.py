@@ -5,6 +5,7 @@ There is no clock, no thread and no engine here.
 A job is one request's sequences (texts, or windows of long texts) for one model. It joins the queue of its model and size
 class. A queue is first in first out, and the queues take equal turns in engine seconds (start-time fair queueing): a
 sentence does not wait behind documents, and documents do not starve. A batch is filled up to the model's token budget.
+Each named API key has a lane: queues of its own. Lanes take turns by their shares, whatever waits in each.
 There is no timer: the dispatcher calls `next_batch` for each free engine slot.
 
 A batch cannot be interrupted, and a window takes ten times as long as a sentence. So documents leave one of several slots
@@ -17,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bert.errors import QueueFullError, TooLateError
 from bert.packing import TEXT_TOKENS, CostModel
@@ -42,6 +44,8 @@ MAX_STALL = 10.0
 refuse every request of the next."""
 CURVE_WEIGHT_S = 0.1
 """Seconds of batches that the cost curve counts for."""
+MANY_QUEUES = 256
+"""Queues past which those of lanes in which nothing waits are forgotten: each request looks at all."""
 
 
 @dataclass(slots=True)
@@ -106,6 +110,22 @@ class Throughput:
 UNMEASURED = Throughput(0.0, 1e-9, 1)
 
 
+class Lane(NamedTuple):
+    """Whose requests queue together: those of one API key, or of all that have none."""
+
+    name: str = ""
+    share: float = 1.0
+    """Weight of its turns."""
+
+
+NO_LANE = Lane()
+
+
+def own_room(limit: int, lane: Lane, waiting: Iterable[Lane]) -> float:
+    """Return the part of a limit that a lane has to itself beside those that wait."""
+    return limit * lane.share / sum(each.share for each in {lane, *waiting})
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """One request's sequences for one model."""
@@ -123,6 +143,7 @@ class Job:
     """The job was cancelled or dropped: no further sequence of it runs."""
     work: Sequence[float] = ()
     """Engine time of each sequence, in tokens of short texts; the queue that admits the job sets it."""
+    lane: Lane = NO_LANE
 
     @property
     def waiting_tokens(self) -> int:
@@ -190,12 +211,26 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
+class LaneTurns:
+    """What the queues of a lane were served."""
+
+    share: float = 1.0
+    tokens: int = 0
+    """Tokens of its jobs that are not in batches."""
+    served_s: float = 0.0
+    """Engine seconds served, over its share; an empty lane is credited with what the others had meanwhile."""
+    virtual_s: float = 0.0
+    """`served_s` of its queue served last; a queue that was empty starts from it, not from its own."""
+
+
+@dataclass(slots=True, eq=False)
 class JobQueue:
-    """Waiting jobs of one model and size class, in the order of arrival."""
+    """Waiting jobs of one lane, model and size class, in the order of arrival."""
 
     model: str
     size_class: int
     """Index of the size class, 0 for the shortest jobs."""
+    lane: LaneTurns = field(default_factory=LaneTurns)
     jobs: deque[Job] = field(default_factory=deque)
     tokens: int = 0
     """Tokens of its jobs that are not in batches."""
@@ -265,11 +300,12 @@ class FairQueue:
     """Waiting sequences, without those in batches."""
     expired: list[Job] = field(default_factory=list)
     """Jobs that `next_batch` dropped because of their deadlines; the caller answers them and clears the list."""
-    _queues: dict[tuple[str, int], JobQueue] = field(default_factory=dict)
+    _queues: dict[tuple[str, int, Lane], JobQueue] = field(default_factory=dict)
+    _lanes: dict[Lane, LaneTurns] = field(default_factory=dict)
     _retries: deque[Batch] = field(default_factory=deque)
     """Items of failed batches, each now in a batch of its own; they count as waiting."""
     _virtual_s: float = 0.0
-    """`served_s` of the queue served last; a queue that was empty starts from it, not from its own."""
+    """`served_s` of the lane served last."""
 
     def try_admit(
         self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False, busy_s: float = 0.0
@@ -281,7 +317,7 @@ class FairQueue:
         """
         queue = self._weigh(job)
         size = job.waiting_tokens
-        if self.tokens + size > self.max_tokens:
+        if self.tokens + size > self.max_tokens and not self._has_own_room(job, queue):
             rate = self._throughput(job.model).tokens_per_s
             excess_s = (self.tokens + size - self.max_tokens) / rate
             raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit, tokens_per_s=rate)
@@ -289,13 +325,21 @@ class FairQueue:
             self._check_deadline(job, queue, now, busy_s)
         self._append(job, queue)
 
+    def _has_own_room(self, job: Job, queue: JobQueue) -> bool:
+        """Tell whether a job fits in its lane's part of the bound, which other lanes may have filled before."""
+        waiting = [lane for lane, turns in self._lanes.items() if turns.tokens]
+        return queue.lane.tokens + job.waiting_tokens <= own_room(self.max_tokens, job.lane, waiting)
+
     def admit(self, job: Job) -> None:
         """Append a job to its queue, however much waits."""
         self._append(job, self._weigh(job))
 
     def _append(self, job: Job, queue: JobQueue) -> None:
+        lane = queue.lane
         if not queue.tokens:
-            queue.served_s = max(queue.served_s, self._virtual_s)
+            queue.served_s = max(queue.served_s, lane.virtual_s)
+        if not lane.tokens:
+            lane.served_s = max(lane.served_s, self._virtual_s)
         job.queue = queue
         queue.jobs.append(job)
         self._count(job, job.waiting_tokens, len(job.sizes), job.waiting_work)
@@ -367,8 +411,9 @@ class FairQueue:
         others = [
             (waiting_s[id(each)], each.recent_share(now))
             for each in self._queues.values()
-            if each is not queue
+            if each is not queue and each.lane is queue.lane
         ]
+        lanes = self._other_lanes(queue, waiting_s, now) if len(self._lanes) > 1 else ()
         running_s = self._throughput(job.model).batch_s
         large = self.large_budgets.get(job.model, 0)
         if large and self.tokens >= self.slots * large:  # the running batches are then large too
@@ -377,10 +422,21 @@ class FairQueue:
             own_s *= self.slots / (self.slots - 1)
         # One long text in a slot takes longer than a full batch.
         running_s = max(running_s, busy_s)
-        needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
+        needs_s, has_s = finish_s(own_s, others, lanes) + running_s, job.deadline - now
         if needs_s > ADMISSION_MARGIN * has_s:
             retry_s = min(needs_s - ADMISSION_MARGIN * has_s, sum(waiting_s.values()) + running_s)
             raise self._too_late(job, queue, retry_s, needs_s, has_s)
+
+    def _other_lanes(
+        self, queue: JobQueue, waiting_s: Mapping[int, float], now: float
+    ) -> list[tuple[float, float, float]]:
+        """Return the waiting seconds, recent share and relative weight of each lane but a queue's own."""
+        found = dict[int, tuple[float, float, float]]()
+        for each in self._queues.values():
+            if (lane := each.lane) is not queue.lane:
+                waits_s, recent, weight = found.get(id(lane), (0.0, 0.0, lane.share / queue.lane.share))
+                found[id(lane)] = waits_s + waiting_s[id(each)], recent + each.recent_share(now), weight
+        return list(found.values())
 
     def _too_late(
         self, job: Job, queue: JobQueue, retry_after_s: float, needs_s: float, has_s: float
@@ -404,10 +460,10 @@ class FairQueue:
         return any(queue.tokens or queue.was_served_recently(now) for queue in short)
 
     def _in_turn(self, queues: Iterable[JobQueue], now: float) -> list[JobQueue]:
-        """Return the queues that are not empty, the least served first; among equals, shorter jobs first."""
+        """Return the queues that are not empty, the least served lane's and queue first; of equals, shorter jobs first."""
         return sorted(
             (queue for queue in queues if self._has_head(queue, now)),
-            key=lambda queue: (queue.served_s, queue.size_class),
+            key=lambda queue: (queue.lane.served_s, queue.served_s, queue.size_class),
         )
 
     def _has_head(self, queue: JobQueue, now: float) -> bool:
@@ -483,13 +539,17 @@ class FairQueue:
     def _remove(self, item: BatchItem, now: float) -> int:
         """Take an item out of its queue and charge the queue; return its tokens."""
         job, tokens, work = item.job, item.tokens, item.work
-        assert job.queue is not None
+        queue = job.queue
+        assert queue is not None
+        lane, seconds = queue.lane, self._seconds(job.model, work)
         job.dispatched = item.stop
         self._count(job, -tokens, -item.texts, -work)
-        self._virtual_s = max(self._virtual_s, job.queue.served_s)
-        job.queue.charge(self._seconds(job.model, work), now)
+        lane.virtual_s = max(lane.virtual_s, queue.served_s)
+        self._virtual_s = max(self._virtual_s, lane.served_s)
+        queue.charge(seconds, now)
+        lane.served_s += seconds / lane.share
         if job.dispatched == len(job.sizes):
-            job.queue.jobs.popleft()
+            queue.jobs.popleft()
         return tokens
 
     def _is_long(self, items: Iterable[BatchItem]) -> bool:
@@ -500,7 +560,14 @@ class FairQueue:
         throughput = self._throughput(job.model)
         job.work = [throughput.work(size) for size in job.sizes]
         size_class = bisect.bisect_left(SIZE_CLASSES, job.waiting_work / self.budgets[job.model])
-        return self._queues.setdefault((job.model, size_class), JobQueue(job.model, size_class))
+        key = job.model, size_class, job.lane
+        if (queue := self._queues.get(key)) is None:
+            if len(self._queues) >= MANY_QUEUES:
+                self._queues = {key: each for key, each in self._queues.items() if each.lane.tokens}
+                self._lanes = {lane: turns for lane, turns in self._lanes.items() if turns.tokens}
+            lane = self._lanes.setdefault(job.lane, LaneTurns(job.lane.share))
+            queue = self._queues[key] = JobQueue(job.model, size_class, lane)
+        return queue
 
     def _throughput(self, model: str) -> Throughput:
         return self.throughput.get(model, UNMEASURED)
@@ -515,6 +582,7 @@ class FairQueue:
     def _count(self, job: Job, tokens: int, texts: int, work: float) -> None:
         assert job.queue is not None
         job.queue.tokens += tokens
+        job.queue.lane.tokens += tokens
         job.queue.texts += texts
         # Rounding of the sums must not leave any work.
         job.queue.work = job.queue.work + work if job.queue.tokens else 0.0
@@ -522,17 +590,24 @@ class FairQueue:
         self.texts += texts
 
 
-def finish_s(own_s: float, others: Sequence[tuple[float, float]], rounds: int = 8) -> float:
+def finish_s(
+    own_s: float,
+    others: Sequence[tuple[float, float]],
+    lanes: Sequence[tuple[float, float, float]] = (),
+    rounds: int = 8,
+) -> float:
     """Return the seconds until a queue has had `own_s` of work done while others take turns with it.
 
-    `others` are, for each other queue, its waiting seconds and its recent share of the engine. Each is assumed to get
-    what waits in it, or its share of the time if that is more, but no more than this queue. As the shares depend on the
-    result, it is found by iteration, from below.
+    `others` are, for each other queue of its lane, its waiting seconds and its recent share of the engine. Each is assumed
+    to get what waits in it, or its share of the time if that is more, but no more than this queue. `lanes` are the same of
+    each other lane, with its weight relative to this one: it gets no more than this lane times that. As the shares depend
+    on the result, it is found by iteration, from below.
     """
     seconds = own_s
     for _ in range(rounds):
         before = seconds
-        seconds = own_s + sum(min(own_s, max(waiting_s, share * seconds)) for waiting_s, share in others)
+        lane_s = own_s + sum(min(own_s, max(waiting_s, share * seconds)) for waiting_s, share in others)
+        seconds = lane_s + sum(min(lane_s * each[2], max(each[0], each[1] * before)) for each in lanes)
         if seconds == before:
             break
     return seconds

@@ -17,7 +17,7 @@ from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
 from service.engine.models import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
-from service.scheduling.fair_queue import Batch, FairQueue, Throughput
+from service.scheduling.fair_queue import NO_LANE, Batch, FairQueue, Lane, Throughput
 from service.scheduling.scheduler_protocol import SubmitResult
 
 STUCK_AFTER_S = 60.0
@@ -89,6 +89,7 @@ class Scheduler(Dispatcher):
         deadline: float = float("inf"),
         *,
         retry: bool = False,
+        lane: Lane = NO_LANE,
     ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`. `deadline` is on the scheduler's clock.
 
@@ -97,7 +98,7 @@ class Scheduler(Dispatcher):
         if not encodings:
             raise ValueError("a request needs at least one text")
         sizes = [len(encoding) for encoding in encodings]
-        request = await self._run(model, encodings, sizes, deadline, retry=retry)
+        request = await self._run(model, encodings, sizes, deadline, retry=retry, lane=lane)
         assert request.started is not None
         return SubmitResult(
             request.results, request.started - request.submitted, request.finished - request.started

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from bert.tokenizer import Encoding
 from service.engine.models import Floats, Registry
+from service.scheduling.fair_queue import NO_LANE, Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,12 @@ class SchedulerProtocol(Protocol):
         ...
 
     async def submit(
-        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+        self,
+        model: str,
+        encodings: Sequence[Encoding],
+        deadline: float = float("inf"),
+        *,
+        lane: Lane = NO_LANE,
     ) -> SubmitResult:
         """Run the encodings; cancel the caller to withdraw them. `deadline` is on `time.monotonic`.
 

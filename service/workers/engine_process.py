@@ -13,6 +13,7 @@ from service.engine.bundle_folders import FoundBundles
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER, report_fatal
 from service.metrics import Metrics
+from service.scheduling.fair_queue import Lane
 from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 from service.settings import ServeSettings
@@ -192,8 +193,14 @@ class EngineWorker:
                 pass
 
     async def _submit(self, message: Submit) -> SubmitResult:
-        encodings, is_retry = message.encodings(), message.attempts > 0
-        return await self._scheduler.submit(message.model, encodings, message.deadline, retry=is_retry)
+        encodings, is_retry, lane = (
+            message.encodings(),
+            message.attempts > 0,
+            Lane(message.lane, message.share),
+        )
+        return await self._scheduler.submit(
+            message.model, encodings, message.deadline, retry=is_retry, lane=lane
+        )
 
     async def _tick(self) -> None:
         """Report health every second; end the process when the engine will not recover."""

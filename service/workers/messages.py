@@ -24,6 +24,7 @@ from bert.manifest import Manifest
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.models import Floats, Model
+from service.scheduling.fair_queue import NO_LANE, Lane
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 
 MAX_RETRIES = 2
@@ -116,6 +117,9 @@ class Submit:
     """int32 (columns, T)"""
     attempts: int = 0
     """Number of engine processes that ended while they had the request."""
+    lane: str = ""
+    share: float = 1.0
+    """Name of the lane that it queues in, and that lane's share."""
 
     @property
     def is_last_attempt(self) -> bool:
@@ -123,7 +127,15 @@ class Submit:
         return self.attempts >= MAX_RETRIES
 
     @classmethod
-    def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
+    def of(
+        cls,
+        key: int,
+        model: str,
+        task: str,
+        deadline: float,
+        encodings: Sequence[Encoding],
+        lane: Lane = NO_LANE,
+    ) -> Self:
         """Encode the columns that the engine reads for a task."""
         columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
         if TASKS[task].reads_words:
@@ -131,7 +143,8 @@ class Submit:
         block = b"".join(
             [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]
         )
-        return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block)
+        lengths = [len(e) for e in encodings]
+        return cls(key, model, deadline, lengths, len(columns), block, lane=lane.name, share=lane.share)
 
     def encodings(self) -> list[Encoding]:
         """Return the sequences with the columns that the engine reads."""

@@ -10,6 +10,7 @@ import itertools
 import os
 import secrets
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bert.tokenizer import Encoding
 from service.engine.models import Model, Registry, SkippedBundle
 from service.logs import LOGGER
 from service.metrics import Metrics
+from service.scheduling.fair_queue import NO_LANE, Lane, own_room
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 from service.settings import ServeSettings
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
@@ -117,6 +119,8 @@ class RemoteScheduler:
         """Number of engine processes that ended while this process was connected to them."""
         self._pending: dict[int, Pending] = {}
         self._tokens = 0
+        self._lanes = Counter[Lane]()
+        """Tokens of the pending requests, by lane."""
         self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
         self._health, self._silence, self._heard = Health([], {}), SilenceTimer(), False
         self._away, self._patience_s = SilenceTimer(), LONG_AWAY_S
@@ -134,7 +138,12 @@ class RemoteScheduler:
         return self._hello.max_tokens
 
     async def submit(
-        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+        self,
+        model: str,
+        encodings: Sequence[Encoding],
+        deadline: float = float("inf"),
+        *,
+        lane: Lane = NO_LANE,
     ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`."""
         if self._refusal:
@@ -150,15 +159,18 @@ class RemoteScheduler:
             raise ModelLeftOutError(model)
         # Checked here too: the engine may not have read what was sent, and so not have refused it.
         limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
-        if (excess := self._tokens + tokens - limit) > 0:
+        if (excess := self._tokens + tokens - limit) > 0 and self._lanes[lane] + tokens > own_room(
+            limit, lane, self._lanes
+        ):
             rate = self._health.tokens_per_s.get(model) if self._connection is not None else None
             raise QueueFullError(
                 self._tokens, limit, excess / rate if rate else AWAY_S, tokens_per_s=rate or 0.0
             )
         key = next(self._keys)
-        message = Submit.of(key, model, hello.tasks[model], deadline, encodings)
+        message = Submit.of(key, model, hello.tasks[model], deadline, encodings, lane)
         pending = self._pending[key] = Pending(message, tokens)
         self._tokens += tokens
+        self._lanes[lane] += tokens
         self._send(message)
         try:
             return await pending.done
@@ -168,6 +180,9 @@ class RemoteScheduler:
         finally:
             del self._pending[key]
             self._tokens -= tokens
+            self._lanes[lane] -= tokens
+            if not self._lanes[lane]:
+                del self._lanes[lane]
             if self._connection is None:
                 self._note_waiting()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.tokenizer import Encoding
+from service.scheduling.fair_queue import NO_LANE, Lane
 from service.scheduling.scheduler_protocol import SubmitResult
 from service.workers.messages import Connection, Done, Hello, Message, Submit
 from service.workers.remote_scheduler import RemoteScheduler
@@ -62,10 +63,12 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def submitted(scheduler: RemoteScheduler, tokens: int = 10) -> "asyncio.Task[SubmitResult]":
+def submitted(
+    scheduler: RemoteScheduler, tokens: int = 10, lane: Lane = NO_LANE
+) -> "asyncio.Task[SubmitResult]":
     ids = np.arange(tokens, dtype=np.int32)
     text = Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
-    return asyncio.create_task(scheduler.submit("m", [text]))
+    return asyncio.create_task(scheduler.submit("m", [text], lane=lane))
 
 
 def value(result: SubmitResult) -> float:

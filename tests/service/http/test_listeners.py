@@ -158,7 +158,7 @@ def test_the_client_behind_a_proxy_at_the_socket_is_who_it_names(
     client: str,
 ) -> None:
     path = short_tmp_path / "serve.sock"
-    more = {"access_log": True, "forwarded_allow_ips": trusted}
+    more: dict[str, Any] = {"access_log": True, "forwarded_allow_ips": trusted}
     with serving(bundles=[bundles / "mood"], uds=path, **more):
         status, request_id = asked(UnixConnection(path), x_forwarded_for=forwarded)
         assert (status, client_of(lines, request_id)) == (200, client)

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,57 @@ def test_requests_of_a_key_in_progress_are_bounded(bundles: Path, keys_file: Pat
         ask.join(30)
         assert statuses == [200]
         eventually(lambda: live.get("/models", **SHOP).status == 200)
+
+
+def test_a_key_that_floods_does_not_hold_up_another(bundles: Path, keys_file: Path) -> None:
+    write(keys_file, {"batch": {"key": "batch-key-1"}, "web": {"key": "web-key-1"}})
+    settings: dict[str, Any] = {"api_keys_file": keys_file, "engine_slots": 1, "batch_tokens": 32}
+    with serving(bundles=[bundles / "mood"], **settings) as live, gated(live, "mood") as engine:
+        order: list[str] = []
+
+        def ask(key: dict[str, str], name: str) -> None:
+            assert live.post("/classify", TEXT, **key).status == 200
+            order.append(name)
+
+        threads = [threading.Thread(target=ask, args=(BATCH, "batch")) for _ in range(64)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: live.scheduler.queue.texts >= 55)
+        last = threading.Thread(target=ask, args=(WEB, "web"))
+        last.start()
+        eventually(
+            lambda: live.metric("bert_requests_in_flight") == 65 and len(live.scheduler._waiting) == 65
+        )
+        engine.gate.set()
+        for thread in (*threads, last):
+            thread.join(30)
+        assert order.index("web") < 32, "it came after 64 others, of which a batch takes five"
+
+
+def test_a_key_that_fills_the_queue_is_refused_and_another_is_not(bundles: Path, keys_file: Path) -> None:
+    write(keys_file, {"batch": {"key": "batch-key-1"}, "web": {"key": "web-key-1"}})
+    settings: dict[str, Any] = {"api_keys_file": keys_file, "engine_slots": 1, "max_queue_tokens": 600}
+    large = {"text": ["the film was warm and funny " * 4] * 8}  # 208 tokens
+    with (
+        serving(bundles=[bundles / "mood"], **settings) as live,
+        gated(live, "mood") as engine,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        live.scheduler.queue.throughput["mood"].tokens_per_s = 50.0
+        asked = [pool.submit(live.post, "/classify", large, **BATCH) for _ in range(6)]
+        eventually(lambda: any(future.done() for future in asked))
+        for _ in range(2):
+            reply = live.post("/classify", large, **BATCH)
+            assert (reply.status, kind(reply)) == (429, "queue-full")
+        other = pool.submit(live.post, "/classify", large, **WEB)
+        eventually(
+            lambda: any(
+                lane.name == "web" and turns.tokens for lane, turns in live.scheduler.queue._lanes.items()
+            )
+        )
+        engine.gate.set()
+        assert other.result().status == 200
+        assert {future.result().status for future in asked} == {200, 429}
 
 
 def test_keys_are_read_again_and_a_wrong_file_leaves_those_before(

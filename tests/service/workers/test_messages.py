@@ -46,7 +46,7 @@ EXAMPLES: list[Message] = [
         [("torn", "", "no manifest")],
     ),
     Health(["mood", "names"], {"mood": 1.5}),
-    Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32))),
+    Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32)), lane="web", share=0.5),
     Cancel(2**62 + 1),
     Started(2**62 + 1),
     Done(7, [1, 0, 2], (2, 5), bytes(120), 0.125, 3e-5),

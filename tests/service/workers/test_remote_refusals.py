@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert.errors import ModelLeftOutError, NotReadyError, QueueFullError
+from service.scheduling.fair_queue import Lane
 from service.workers.messages import (
     Health,
     Hello,
@@ -82,6 +83,28 @@ def test_an_engine_that_takes_long_to_load_is_waited_for_longer(tmp_path: Path) 
         scheduler._away.seconds = 2.1 * LONG_AWAY_S
         with pytest.raises(NotReadyError):
             await submitted(scheduler)
+
+    run(tmp_path, scenario)
+
+
+def test_a_key_that_fills_the_engine_leaves_others_their_part(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine, flood, single = PlayedEngine(tmp_path), Lane("flood"), Lane("single", 3)
+        await engine.start()
+        await scheduler.hello()
+        waiting = [submitted(scheduler, 50, flood), submitted(scheduler, 50, flood)]
+        await asyncio.sleep(0)
+        for tokens, lane in ((1, flood), (76, single)):
+            with pytest.raises(QueueFullError):
+                await submitted(scheduler, tokens, lane)
+        waiting.append(submitted(scheduler, 75, single))
+        for request in await engine.requests(3):
+            engine.answer(request, 1)
+        assert [value(await task) for task in waiting] == [1, 1, 1]
+        lanes = [(message.lane, message.share) for message in engine.submitted]
+        assert lanes == [("flood", 1.0), ("flood", 1.0), ("single", 3)]
+        assert not scheduler._lanes
+        await engine.die()
 
     run(tmp_path, scenario)
 
