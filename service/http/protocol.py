@@ -66,7 +66,8 @@ class BoundedProtocol(LingeringProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the first request; refuse or limit connections beyond `max_connections`."""
         super().connection_made(transport)
-        self.client = self.client or ("unix", 0)
+        host, port = self.client or ("unix", 0)
+        self.client = host.removeprefix("::ffff:"), port  # IPv4 at a socket for both
         self.metrics.open_connections.set(len(self.connections))
         self._open = deque[RequestResponseCycle]()
         self._buffer = self.bodies.share()

@@ -217,12 +217,14 @@ def test_a_certificate_that_cannot_be_used_ends_the_start_with_2(
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_all_addresses_of_both_families_are_served(bundles: Path) -> None:
-    with serving(bundles=[bundles / "mood"], host="::") as live:
+def test_all_addresses_of_both_families_are_served(bundles: Path, lines: list[dict[str, Any]]) -> None:
+    more: dict[str, Any] = {"access_log": True, "forwarded_allow_ips": "127.0.0.1"}
+    with serving(bundles=[bundles / "mood"], host="::", **more) as live:
         port = live.connect_to()[1]
-        for host in ("::1", "127.0.0.1"):
+        for host, client in (("::1", "::1"), ("127.0.0.1", "203.0.113.9")):
             connection = http.client.HTTPConnection(host, port, timeout=30)
-            assert asked(connection)[0] == 200
+            status, request_id = asked(connection, x_forwarded_for="203.0.113.9")
+            assert (status, client_of(lines, request_id)) == (200, client)
 
 
 @pytest.fixture(scope="module")
