@@ -36,12 +36,7 @@ class BatchScheduler:
         return sys.maxsize
 
     async def submit(
-        self,
-        model: str,
-        encodings: Sequence[Encoding],
-        deadline: float = float("inf"),
-        *,
-        lane: Lane = NO_LANE,
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf"), lane: Lane = NO_LANE
     ) -> SubmitResult:
         """Run the encodings. Raises EngineError if the engine fails on one of them."""
         loop, outputs = asyncio.get_running_loop(), dict[int, Floats]()

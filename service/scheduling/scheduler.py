@@ -87,9 +87,9 @@ class Scheduler(Dispatcher):
         model: str,
         encodings: Sequence[Encoding],
         deadline: float = float("inf"),
+        lane: Lane = NO_LANE,
         *,
         retry: bool = False,
-        lane: Lane = NO_LANE,
     ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`. `deadline` is on the scheduler's clock.
 

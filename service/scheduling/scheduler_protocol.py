@@ -34,12 +34,7 @@ class SchedulerProtocol(Protocol):
         ...
 
     async def submit(
-        self,
-        model: str,
-        encodings: Sequence[Encoding],
-        deadline: float = float("inf"),
-        *,
-        lane: Lane = NO_LANE,
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf"), lane: Lane = NO_LANE
     ) -> SubmitResult:
         """Run the encodings; cancel the caller to withdraw them. `deadline` is on `time.monotonic`.
 

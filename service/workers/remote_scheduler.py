@@ -138,12 +138,7 @@ class RemoteScheduler:
         return self._hello.max_tokens
 
     async def submit(
-        self,
-        model: str,
-        encodings: Sequence[Encoding],
-        deadline: float = float("inf"),
-        *,
-        lane: Lane = NO_LANE,
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf"), lane: Lane = NO_LANE
     ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`."""
         if self._refusal:
