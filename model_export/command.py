@@ -1,4 +1,4 @@
-"""Entry point of `bert-export`: the imports take a third of a second, in which Ctrl-C has to end it too."""
+"""Entry point of `bert-export`: the imports take a third of a second, in which a signal has to end it too."""
 
 import os
 import signal
@@ -10,9 +10,11 @@ INTERRUPTED = 130
 def main() -> int:
     """Run the command; returns its exit code."""
     before = signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGTERM, _end)
     from model_export.cli import main as export
 
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does: what is half made goes
     return export()
 
 

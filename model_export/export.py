@@ -10,7 +10,7 @@ from typing import Any
 from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, creation_time, finish_bundle, new_bundle
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
-from bert.checkpoint.weights import Checkpoint, read_checkpoint
+from bert.checkpoint.weights import Checkpoint, check_unchanged, read_checkpoint
 from bert.data.examples import LabelledFile
 from bert.manifest import Manifest
 from bert.processor import instructions
@@ -104,9 +104,12 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
     elif precision in (AUTO, "int8"):
         context.take_recorded_dev()
     progress.current.expect(context.costs_of(tried(precision)))
-    if precision == AUTO:
-        return choose(context, tolerance_of)
-    return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
+    try:
+        if precision == AUTO:
+            return choose(context, tolerance_of)
+        return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
+    finally:
+        check_unchanged(context.checkpoint.weights)  # then this is the reason why a graph was refused
 
 
 def _fallback(float32: VerifiedGraph) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the clock."""
         self._clock, self._last = clock, clock()
-        self._done = self._spent = self._total = self._start = self._end = 0.0
+        self._done = self._spent = self._total = self._start = self._end = self._shown = 0.0
         self.step = ""
 
     def expect(self, seconds: float) -> None:
@@ -44,14 +44,18 @@ class Progress:
         self._done, self._last = self._start + share * expected, now
 
     def estimate(self) -> tuple[float, float | None]:
-        """Return the share of all work that is done, 0 to 1, and the seconds left; None as long as nothing is expected."""
+        """Return the share of all work that is done, 0 to 1, and the seconds left; None as long as nothing is expected.
+
+        The share never falls. The seconds may rise.
+        """
         if not self._total:
             return 0.0, None
         spent, elapsed = self._spent + PRIOR_S, self._clock() - self._last
         done = min(self._done + elapsed / spent * (self._done + PRIOR_S), max(self._end, self._done))
         slowness = max(spent / (self._done + PRIOR_S), (spent + elapsed) / (done + PRIOR_S))
         total = max(self._total, self._end)
-        return done / total, (total - done) * slowness
+        self._shown = max(self._shown, done / total)
+        return self._shown, (total - done) * slowness
 
 
 current = Progress()
@@ -76,8 +80,8 @@ def step(what: str, seconds: float = 0.0) -> Iterator[None]:
 
 
 def say(line: str, end: str = "\n") -> None:
-    """Print a line, in the bar's place where there is one."""
-    with _lock:
+    """Print a line, in the bar's place where there is one. The work goes on where nobody reads it any more."""
+    with _lock, suppress(BrokenPipeError):
         print(f"{_CLEAR if sys.stderr.isatty() else ''}{line}", end=end, file=sys.stderr, flush=True)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +119,8 @@ def read_safetensors(file: Path) -> Weights:
 
     try:
         with open_regular(file, MAX_FILE_BYTES) as stream:
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+            mapped = _MappedFile(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+            mapped.file, mapped.state = file, _state(os.fstat(stream.fileno()))
         content = np.frombuffer(mapped, np.uint8)
         with safetensors.safe_open(file, framework="numpy"):  # checks the header; its tensors would be copies
             start = 8 + int.from_bytes(content[:8].tobytes(), "little")
@@ -139,15 +141,41 @@ def release_pages(weights: Weights) -> None:
 
     They must not have been written to.
     """
-    files = set[mmap.mmap]()
+    for mapped in _mapped_files(weights):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def check_unchanged(weights: Weights) -> None:
+    """Raise CheckpointError if a file that weights are mapped from is not as it was: then they are not, either."""
+    for mapped in _mapped_files(weights):
+        try:
+            is_same = _state(mapped.file.stat()) == mapped.state
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise CheckpointError(f"{mapped.file} was changed while it was exported; export it again")
+
+
+class _MappedFile(mmap.mmap):
+    """A file in memory, and what it was when it was read."""
+
+    file: Path
+    state: tuple[int, int]
+
+
+def _state(file: os.stat_result) -> tuple[int, int]:
+    return file.st_size, file.st_mtime_ns
+
+
+def _mapped_files(weights: Weights) -> set[_MappedFile]:
+    files = set[_MappedFile]()
     for weight in weights.values():
         memory: Any = weight
         while isinstance(memory, np.ndarray):
             memory = memory.base
-        if isinstance(memory, memoryview) and isinstance(memory.obj, mmap.mmap):
+        if isinstance(memory, memoryview) and isinstance(memory.obj, _MappedFile):
             files.add(memory.obj)
-    for file in files:
-        file.madvise(mmap.MADV_DONTNEED)
+    return files
 
 
 def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:

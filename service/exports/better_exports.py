@@ -58,6 +58,11 @@ class BetterExports:
         return self._ended.is_set() or self._serving.is_stopping()
 
     def _run(self) -> None:
+        for (
+            bundle
+        ) in self._wanted:  # of an earlier service; that of an export that runs is written again at once
+            with suppress(OSError):
+                progress_file(bundle).unlink(missing_ok=True)
         while not self._serving.is_loaded():
             if self._ended.wait(POLL_S) or self._is_stopped():
                 return

@@ -28,6 +28,11 @@ _POLL_S = 0.05
 _SETTINGS = "BERT_EXPORT_"
 """Beginning of the variables that would change how a model is exported."""
 _PREFIX = "bert-export: "
+_MEANINGS = {
+    "SIGKILL": ": the machine may be out of memory",
+    "SIGBUS": ": a file of the checkpoint was cut short, or its disk failed, while it was read",
+}
+"""What the end of a child by a signal tells."""
 _CHILD = """
 import runpy, sys
 sys.path[:] = {path!r}
@@ -144,7 +149,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _reason(model: NamedModel, code: int, last_line: str) -> str:
     if code < 0:
         name = signal.Signals(-code).name
-        return f"the export of {model.checkpoint} was ended by {name}; with SIGKILL the machine may be out of memory"
+        return f"the export of {model.checkpoint} was ended by {name}{_MEANINGS.get(name, '')}"
     return last_line.removeprefix(_PREFIX) or f"the export of {model.checkpoint} ended with code {code}"
 
 

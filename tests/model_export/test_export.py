@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from bert.tokenizer import Tokenizer
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
+from model_export.verify import precision as precisions
 from model_export.verify.precision import Exporter
 from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
@@ -122,6 +124,23 @@ def test_a_full_disk_is_told(checkpoint: Path, tmp_path: Path) -> None:
     assert ended.returncode == 1 and "Traceback" not in ended.stderr
     assert "cannot be written: File too large" in ended.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_is_overwritten_meanwhile_is_told(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = shutil.copytree(checkpoint, tmp_path / "checkpoint")
+    weights = place / "model.safetensors"
+
+    def check(*_: object) -> None:
+        with weights.open("r+b") as stream:  # as a training run writes its next weights
+            stream.seek(-4, os.SEEK_END)
+            stream.write(b"more")
+
+    monkeypatch.setattr(precisions, "check_attention", check)
+    assert run(place, tmp_path / "b", "--precision", "fp32") == 1
+    assert f"{weights} was changed while it was exported; export it again" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_failed_export_leaves_the_old_bundle(checkpoint: Path, tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def test_a_step_that_takes_longer_stays_at_its_end() -> None:
     assert progress.estimate()[0] == 0.5
 
 
+def test_the_share_that_is_done_never_falls() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    progress.expect(100)
+    shares = []
+    progress.begin("a step that slows down", 50)
+    for share in (0.1, 0.2, 0.3):
+        for _ in range(10):
+            clock.now += share * 10
+            shares.append(progress.estimate()[0])
+        progress.advance(share)
+    progress.expect(200)  # more has to be done than was known
+    shares.append(progress.estimate()[0])
+    assert shares == sorted(shares)
+
+
 def test_the_file_says_what_is_done_and_goes_at_the_end(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "tiny", SPECS["classification"])
     file = tmp_path / "progress.json"
@@ -84,7 +100,18 @@ def test_the_file_says_what_is_done_and_goes_at_the_end(tmp_path: Path) -> None:
     )
 
 
-def test_an_interrupt_under_the_bar_leaves_nothing(tmp_path: Path) -> None:
+def test_an_export_goes_on_when_nobody_reads_its_messages(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "tiny", SPECS["classification"])
+    arguments = ["--checkpoint", str(tmp_path / "tiny"), "--out", str(tmp_path / "b")]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert (tmp_path / "b" / "bundle.json").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_under_the_bar_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "tiny", SPECS["classification"])
     paths = {
         "checkpoint": tmp_path / "tiny",
@@ -92,14 +119,14 @@ def test_an_interrupt_under_the_bar_leaves_nothing(tmp_path: Path) -> None:
         "progress-file": tmp_path / "progress.json",
     }
     arguments = ["--precision", "fp32", *(f"--{name}={path}" for name, path in paths.items())]
-    script = f"import sys; {SLOW} from model_export.cli import main; sys.exit(main({arguments!r}))"
+    script = f"import sys; {SLOW} from model_export.command import main; sys.argv[1:] = {arguments!r}; sys.exit(main())"
     terminal, inner = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=inner)
     os.close(inner)
     shown = ""
     while "left: building the fp32 graph" not in shown:
         shown += os.read(terminal, 1000).decode()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(10) == 130
     shown = os.read(terminal, 1000).decode()
     os.close(terminal)

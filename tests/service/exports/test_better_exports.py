@@ -108,10 +108,11 @@ def exporting(pid: int) -> list[int]:
 class Loaded:
     """A service of which only its state is known."""
 
+    loaded: bool = True
     stopping: bool = False
 
     def is_loaded(self) -> bool:
-        return True
+        return self.loaded
 
     def is_stopping(self) -> bool:
         return self.stopping
@@ -180,7 +181,7 @@ def fill_the_disk(child: int) -> None:
 @pytest.mark.parametrize(
     ("fail", "reason"),
     [
-        (kill, "was ended by SIGKILL; with SIGKILL the machine may be out of memory"),
+        (kill, "was ended by SIGKILL: the machine may be out of memory"),
         (fill_the_disk, "cannot be written: File too large"),
     ],
 )
@@ -202,6 +203,16 @@ def test_a_child_that_is_killed_or_finds_the_disk_full_is_told_and_tried_at_the_
     assert line.startswith("tiny goes on in float32, as its export in 8 bits failed: ") and reason in line
     with exports(cache, checkpoint):
         child_of_this_process()
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_what_an_earlier_service_left_is_not_shown(checkpoint: Path, cache: Path) -> None:
+    file = progress_file(place_of(cache, checkpoint))
+    file.parent.mkdir(parents=True)
+    file.write_text('{"error": "of yesterday"}')
+    begun = prepare(settings(cache, checkpoint), answer_first=True)
+    with BetterExports(begun, Loaded(False)):
+        soon(lambda: not file.exists())
 
 
 @pytest.mark.usefixtures("at_full_speed")

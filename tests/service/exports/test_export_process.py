@@ -44,6 +44,17 @@ def test_what_is_kept_of_a_line_that_does_not_end_is_bounded(run: Callable[[str]
     assert run(f"print('a' * {MUCH}, end='b')") == "a" * (export_process.MAX_LINE - 1) + "b"
 
 
+def test_the_end_by_a_signal_is_told_with_its_likely_cause(run: Callable[[str], str]) -> None:
+    reads_beyond_the_end = (
+        "import mmap, pathlib; p = pathlib.Path(__file__).with_name('weights'); p.write_bytes(b'a' * 8192); "
+        "f = p.open('r+b'); m = mmap.mmap(f.fileno(), 0); f.truncate(0); m[5000]"
+    )
+    with pytest.raises(BundleError, match=r"was ended by SIGBUS: a file of the checkpoint was cut short"):
+        run(reads_beyond_the_end)
+    with pytest.raises(BundleError, match=r"was ended by SIGTERM$"):
+        run("import os; os.kill(os.getpid(), 15)")
+
+
 def test_a_child_that_fails_gives_its_last_line_on_standard_error_as_the_reason(
     run: Callable[[str], str],
 ) -> None:
