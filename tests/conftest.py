@@ -13,6 +13,9 @@ from tests.support.files import Write
 
 # A time limit on an example fails on a busy machine.
 settings.register_profile("unhurried", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.register_profile(
+    "hunt", settings.get_profile("unhurried"), max_examples=int(os.environ.get("HUNT_EXAMPLES", "100_000"))
+)
 settings.load_profile("unhurried")
 
 set_environment(with_home="PYTEST_XDIST_WORKER" not in os.environ)

@@ -22,8 +22,12 @@ def damage_refused(file: Path, kind: str) -> Iterator[None]:
     """Raise CheckpointError, which names the file, for whatever else the block raises, a panic too."""
     try:
         yield
-    except (CheckpointError, KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit):
         raise
+    except CheckpointError as error:
+        if file.name in str(error):
+            raise
+        raise type(error)(f"{file}: {error}") from None
     except BaseException as error:  # pyo3's PanicException is no Exception
         raise CheckpointError(f"{file} cannot be read as {kind}: {error}") from None
 

@@ -1,21 +1,13 @@
-"""No request holds the event loop: the worst bodies known, sent to a real server while another client asks for /health/live.
+"""No request holds the event loop: the worst bodies known, sent to a server while another client asks for /health/live."""
 
-How long the loop was held is told in CPU time: that of the loop's own thread between two of its turns, or that of another
-thread which kept the interpreter's lock from it meanwhile. Other work on the machine does not count. The bound is 20 ms
-on the machine that this was written on, and in proportion to a fixed amount of work on others.
-"""
-
-import asyncio
 import gzip
 import json
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -24,72 +16,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from service import metrics
 from tests.support.live import Live, serving
+from tests.support.loop_watch import ALLOWED, ATTEMPTS, LoopWatch, calibrate, watching
 from tests.support.tiny import SPECS, write_tiny_bundle
 from tests.support.tokenizers import backend_of, tokenizer_json
 from tests.support.wire import read_all, statuses
 
 SIZE = 2_000_000
 """Bytes of a body, just under the limit."""
-ATTEMPTS = 4
-"""What holds the loop holds it each time; what the machine did to it does not come back."""
-TICK_S = 0.001
-ALLOWED = 4
-"""Times the work of `calibrate`, which takes 5 ms of a Zen 4 core: 20 ms there."""
-
-
-def calibrate() -> float:
-    """Return the CPU seconds of a fixed amount of work."""
-
-    def once() -> float:
-        start = time.thread_time()
-        sum(range(500_000))
-        return time.thread_time() - start
-
-    return min(once() for _ in range(5))
-
-
-@dataclass
-class LoopWatch:
-    """Measures the longest hold of an event loop, while it runs there as a task."""
-
-    clients: set[int]
-    """Threads of the test, which are no part of the service."""
-    longest_s: float = 0.0
-    by: str = ""
-    before: dict[int, float] = field(default_factory=dict)
-
-    async def run(self) -> None:
-        while True:
-            spent = self._spent()
-            for ident, seconds in spent.items():
-                held_s = seconds - self.before.get(ident, seconds)
-                if held_s > self.longest_s:
-                    names = {thread.ident: thread.name for thread in threading.enumerate()}
-                    self.longest_s, self.by = held_s, names.get(ident, "?")
-            self.before = spent
-            await asyncio.sleep(TICK_S)
-
-    def _spent(self) -> dict[int, float]:
-        """Return the CPU seconds of each thread of the service."""
-        found = {}
-        for thread in threading.enumerate():
-            if thread.ident is not None and thread.ident not in self.clients:
-                try:
-                    found[thread.ident] = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
-                except OSError:  # it has ended
-                    continue
-        return found
-
-
-@contextmanager
-def watching(live: Live) -> Iterator[LoopWatch]:
-    watch = LoopWatch({threading.get_ident()})
-    loop = live.server.servers[0].get_loop()
-    running = asyncio.run_coroutine_threadsafe(watch.run(), loop)
-    try:
-        yield watch
-    finally:
-        running.cancel()
 
 
 @contextmanager
