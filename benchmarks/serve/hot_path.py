@@ -2,6 +2,7 @@
 
     python -m benchmarks.serve.hot_path bundles
     python -m benchmarks.serve.hot_path bundles --against ../before    # another checkout, in turns with this one
+    python -m benchmarks.serve.hot_path bundles --other "--batch-tokens 512 --access-log"    # other settings, in turns
     python -m benchmarks.serve.hot_path bundles --kinds sentence --connections 8 --profile runs/hot-path.txt
     python -m benchmarks.serve.hot_path bundles --frontends 1          # the default of bert-serve: an engine process
 
@@ -54,12 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = find_bundles(args.bundles)
     tasks = {each.task for each in found.values()}
     kinds = [kind for kind in args.kinds.split(",") if TASK_OF[kind] in tasks]
-    checkouts = [ROOT, *([args.against.resolve()] if args.against else [])]
+    there = (args.against or ROOT).resolve(), args.service if args.other is None else args.other
+    both = [(ROOT, args.service), *([there] if args.against or args.other is not None else [])]
     with ExitStack() as stack:
-        services = [stack.enter_context(_service(list(found), checkout, args)) for checkout in checkouts]
+        services = [stack.enter_context(_service(list(found), *each, args)) for each in both]
         print(
             f"\n| request | connections | requests/s | CPU us/request (goal {GOAL_US}) | of it the event loop |"
-            f"{' there | ratio |' if args.against else ''}\n|---|---|---|---|---|{'---|---|' if args.against else ''}"
+            f"{' there | ratio |' if both[1:] else ''}\n|---|---|---|---|---|{'---|---|' if both[1:] else ''}"
         )
         for kind in kinds:
             for connections in map(int, args.connections.split(",")):
@@ -79,6 +81,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--against", type=Path, help="another checkout, to compare with")
     add("--frontends", type=int, default=0, help="0: one process; 1 and more: an engine process beside them")
     add("--service", default=SETTINGS, help="settings for bert-serve")
+    add("--other", help="settings to compare with; by default those of --service")
     add("--profile", type=Path, help="file for a profile of the event loop's thread, which slows it down")
     add("--log", type=Path, default=Path("runs/hot-path.log"), help="the service's log")
     args = parser.parse_args(arguments)
@@ -145,14 +148,16 @@ def row(kind: str, connections: int, costs: Sequence[Costs]) -> str:
 
 
 @contextmanager
-def _service(folders: Sequence[Path], checkout: Path, args: argparse.Namespace) -> Iterator[Running]:
-    """Serve the bundles with a checkout's code until the block ends."""
+def _service(
+    folders: Sequence[Path], checkout: Path, given: str, args: argparse.Namespace
+) -> Iterator[Running]:
+    """Serve the bundles with a checkout's code and these settings until the block ends."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     file = Path(__file__).with_name("load") / "instant_service.py"
     variables = [f"PYTHONPATH={checkout}", *([f"PROFILE={args.profile.resolve()}"] if args.profile else [])]
     bundles = ",".join(str(folder.resolve()) for folder in folders)
-    settings = ["--bundles", bundles, "--port", str(port), *shlex.split(args.service)]
+    settings = ["--bundles", bundles, "--port", str(port), *shlex.split(given)]
     variables.append(f"BERT_SERVE_FRONTENDS={args.frontends}")
     command = ["env", *variables, sys.executable, "-P", str(file), *settings]
     ready = f"GET /health/ready HTTP/1.1\r\nhost: {url[7:]}\r\n\r\n".encode()

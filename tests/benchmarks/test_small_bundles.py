@@ -65,7 +65,7 @@ def test_a_request_is_measured_without_its_engine(
 ) -> None:
     write_tiny_bundle(tmp_path / "names", "names", SPECS["names"], 2)
     brief = ["--seconds", "0.2", "--rounds", "1", "--connections", "2", "--log", str(tmp_path / "log")]
-    checkouts = ["--against", str(Path(__file__).parents[2])]
+    checkouts = ["--against", str(Path(__file__).parents[2]), "--other", f"{hot_path.SETTINGS} --access-log"]
     assert hot_path.main([str(mood), str(tmp_path), *brief, *checkouts]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [row[:2] for row in rows[1:]] == [["| sentence", "2"], ["| list", "2"], ["| ner", "2"]]

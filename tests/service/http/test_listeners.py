@@ -241,7 +241,9 @@ def test_a_page_of_a_named_site_may_call(crossed: Live) -> None:
     allowed = crossed.request("OPTIONS", "/classify", headers={**ORIGIN, **asks})
     assert allowed.status == 200, "a preflight has no key"
     assert "POST" in allowed.headers["access-control-allow-methods"]
-    assert "Authorization" in allowed.headers["access-control-allow-headers"]
+    assert {"Authorization", "Traceparent"} <= set(
+        allowed.headers["access-control-allow-headers"].split(", ")
+    )
     for reply in (
         allowed,
         crossed.post("/classify", TEXT, **ORIGIN, x_api_key=KEY),
