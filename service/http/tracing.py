@@ -32,6 +32,8 @@ MAX_WAITING = 2048
 FLUSH_S = 2.0
 """Longest time that the end of the service waits for the collector."""
 TRACES = "/v1/traces"
+NO_KEY = frozenset({"unauthorized", "too-many-wrong-keys"})
+"""Problems of requests that have no spans: whoever has no key cannot fill the collector."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
 
 
@@ -102,6 +104,8 @@ class Tracing:
         """Make the spans of a finished request, if its client or the share of the settings wants them."""
         parent = trace_parent(scope)
         if not (parent.is_sampled if parent else random.random() < self._share):
+            return
+        if problem is not None and problem.code in NO_KEY:
             return
         count = 1 + len(context.starts)
         if self._made - self._sender.ended + count > MAX_WAITING:

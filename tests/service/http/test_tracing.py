@@ -153,6 +153,17 @@ def test_a_failed_request_has_its_reason_and_its_line_the_trace(
     )
 
 
+def test_who_has_no_key_cannot_fill_the_collector(bundles: Path, collector: Collector) -> None:
+    with serving(bundles=[bundles / "mood"], otel_endpoint=collector.url, api_key="right-key") as keyed:
+        sent = [keyed.post("/classify", TEXT, traceparent=SAMPLED, x_api_key="wrong-key") for _ in range(11)]
+        assert {reply.status for reply in sent} == {401, 429}
+        assert keyed.post("/classify", TEXT, x_api_key="right-key").status == 200
+    assert {span.trace_id for span in collector.spans} == {collector.spans[0].trace_id}
+    (server,) = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
+    assert attributes(server)["http.response.status_code"] == 200
+    assert attributes(server)["bert.key"]
+
+
 def test_a_request_of_many_lines_has_one_span(collector: Collector, traced: Live) -> None:
     lines = b'{"text": "a film"}\n' * 5
     sent = {"content_type": "application/x-ndjson", "traceparent": SAMPLED}
