@@ -114,6 +114,8 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
 
     A bundle that a killed export had moved out of its place is put back first.
     """
+    if folder.name in ("", ".."):
+        raise BundleError(f"{folder} cannot be replaced; name a folder for the bundle, as {folder / 'mine'}")
     try:
         put_back(folder)
     except OSError as error:

@@ -94,6 +94,8 @@ def shown(file: Path | None = None) -> Iterator[None]:
     """
     global current
     current, stop = Progress(), threading.Event()
+    if file is not None and file.exists() and not file.is_file():  # a device would be replaced
+        raise ConfigError(f"progress file {file} is not a regular file")
     try:
         _show(file)
     except OSError as error:

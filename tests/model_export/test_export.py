@@ -91,6 +91,9 @@ def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
     assert run(checkpoint, tmp_path / "file" / "b") == 1
     error = capsys.readouterr().err
     assert "cannot be written" in error and "reading" not in error
+    for place in (".", "..", "/"):  # nothing can be renamed to them
+        assert run(checkpoint, Path(place), "--name", "tiny") == 1
+        assert "name a folder for the bundle" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

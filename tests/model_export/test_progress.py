@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from model_export.progress import Progress
+from bert.errors import ConfigError
+from model_export.progress import Progress, shown
 from tests.support.checkpoints import SPECS, write_checkpoint
 from tests.support.process import ROOT
 
@@ -98,6 +99,15 @@ def test_the_file_says_what_is_done_and_goes_at_the_end(tmp_path: Path) -> None:
         refused.stderr
         == f"bert-export: progress file {arguments[-1]} cannot be written: No such file or directory\n"
     )
+
+
+def test_a_progress_file_replaces_files_only(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for place in (pipe, tmp_path):
+        with pytest.raises(ConfigError, match=f"progress file {place} is not a regular file"), shown(place):
+            pass
+    assert list(tmp_path.iterdir()) == [pipe] and pipe.is_fifo()
 
 
 def test_an_export_goes_on_when_nobody_reads_its_messages(tmp_path: Path) -> None:
