@@ -1,5 +1,7 @@
 """The shape of the project: who imports whom, and that its settings files agree with one another."""
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from service.settings import ServeSettings
 from service.workers.supervisor import END_S
+from tests.support.fleet import soon
 
 ROOT = Path(__file__).parents[1]
 WALK = """
@@ -142,6 +145,29 @@ def test_a_python_that_does_not_fit_is_refused_with_advice() -> None:
     message = refusal("make_venv.sh", "serve", PYTHON="/bin/false")
     assert "PYTHON=/bin/false is not a Python 3.11" in message
     assert "next: " in message
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="macOS has no flock")
+def test_two_first_starts_at_once_set_up_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("serve.sh", "common.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    played = {
+        "scripts/make_venv.sh": "mkdir setting-up; while [ ! -e go ]; do sleep 0.1; done",
+        "scripts/make_bundles.sh": "rmdir setting-up",  # fails if two are at it
+        ".venv-serve/bin/bert-serve": "",
+    }
+    for name, line in played.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    command, environment = ["bash", "scripts/serve.sh"], {**os.environ, "PORT": "1"}
+    said = tmp_path / "said"
+    with said.open("w") as stream:
+        starts = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream) for _ in range(2)]
+    soon(lambda: "Waiting for another start" in said.read_text())
+    (tmp_path / "go").touch()
+    assert [start.wait(30) for start in starts] == [0, 0]
 
 
 def test_a_port_in_use_is_refused_with_another_to_take() -> None:
