@@ -102,8 +102,17 @@ def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
 
 def creation_time(folder: Path) -> str:
     """Return `created` of the manifest in a folder; "" where there is none, or nothing that can be read."""
+    return _value(folder, "created")
+
+
+def manifest_sha256(folder: Path) -> str:
+    """Return the hash that the manifest in a folder gives itself; "" where there is none, or nothing that can be read."""
+    return _value(folder, SHA256)
+
+
+def _value(folder: Path, key: str) -> str:
     try:
-        found = json.loads(read_regular(folder / MANIFEST))["created"]
+        found = json.loads(read_regular(folder / MANIFEST))[key]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""

@@ -18,11 +18,13 @@ BertError
     ├── UnknownModelError
     │   └── NoDefaultModelError        the request names no model and its task has no default
     ├── ModelLeftOutError
+    ├── LoadError              a model could not be loaded, unloaded or brought back on request
     ├── QueueFullError
     │   └── TooLateError               what waits would take longer than the request has
     ├── RateLimitedError           the request's key has used what it may
     ├── DeadlineExceededError
     ├── NotReadyError
+    │   └── ModelReplacedError         the request's version of the model left while it waited
     └── EngineError
 """
 
@@ -247,8 +249,21 @@ class DeadlineExceededError(ServiceError):
         super().__init__(f"no answer within {timeout_ms:g} ms")
 
 
+class LoadError(ServiceError):
+    """A model could not be loaded, unloaded or brought back on request; what was served goes on."""
+
+
 class NotReadyError(ServiceError):
     """The service is starting or stopping."""
+
+
+class ModelReplacedError(NotReadyError):
+    """The version of the model that read the request left before it was answered."""
+
+    def __init__(self, model: str) -> None:
+        """Name the model."""
+        self.model = model
+        super().__init__(f"model {model!r} was replaced while the request waited for its answer; try again")
 
 
 class EngineError(ServiceError):

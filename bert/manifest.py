@@ -103,6 +103,11 @@ class Manifest:
         """Guess of the cost of a run, for programs that did not measure it."""
         return CostModel.for_model(self.hidden_size, self.num_hidden_layers, self.attention)
 
+    @property
+    def sha256(self) -> str:
+        """Hash of the content, which holds the hashes of the bundle's files."""
+        return str(self.to_dict()[SHA256])
+
     def of_fallback(self) -> "Manifest":
         """Return the manifest as it is of the float32 graph. Raises BundleError where `fallback` is not complete."""
         if set(self.fallback) != set(FALLBACK_KEYS):

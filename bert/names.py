@@ -51,6 +51,11 @@ class HubName:
         return f"{self.repo}@{self.revision}" if self.revision else self.repo
 
 
+def name_of(model_id: str) -> str:
+    """Return the name in the id that the service's scheduler has for a version of a model: NAME@HASH."""
+    return model_id.rpartition("@")[0] or model_id
+
+
 ROUTE_WORDS = frozenset(
     (
         "decode",

@@ -14,7 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.system import FAILURE, INTERRUPTED, allow_open_files, exit_on_stop, usable_cores
+from service.system import (
+    FAILURE,
+    INTERRUPTED,
+    allow_open_files,
+    exit_on_stop,
+    on_hang_up,
+    usable_cores,
+)
 from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ OTHER_FILES = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0 after a signal, 1 if the service could not start, 2 for invalid settings."""
     with exit_on_stop():
+        on_hang_up(lambda: None)  # the bundles are still to be read
         return _run(sys.argv[1:] if arguments is None else arguments)
 
 

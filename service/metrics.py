@@ -177,6 +177,13 @@ class Metrics:
             ("model", "task"),
             "livemax",
         )
+        self.model_load_failed = self._gauge(
+            "bert_model_load_failed",
+            "1 while a bundle that came while the service ran cannot be served, else 0; what was served before goes on, and "
+            "/models says why.",
+            ("model",),
+            "livemax",
+        )
         self.model_fallback = self._gauge(
             "bert_model_fallback",
             "1 for a model whose float32 graph is served because its own gives other results on this processor, else 0; "
@@ -239,15 +246,16 @@ class Metrics:
     def watch_queue(self, models: Collection[str], waiting: Callable[[str], tuple[int, int]]) -> None:
         """Call `waiting` for each model's waiting tokens and texts at each `refresh`, so that the gauges cannot drift.
 
-        `models` may grow.
+        `models` are names, and may grow.
         """
         self._queues, self._waiting = models, waiting
 
-    def note_queue(self, model: str) -> None:
-        """Set the gauges of a model's queue; another process that is scraped cannot call `waiting`."""
-        tokens, texts = self._waiting(model)
-        self.queue_tokens.labels(model).set(tokens)
-        self.queue_texts.labels(model).set(texts)
+    def note_queues(self, *models: str) -> None:
+        """Set the gauges of these queues, or of all; another process that is scraped cannot call `waiting`."""
+        for model in models or self._queues:
+            tokens, texts = self._waiting(model)
+            self.queue_tokens.labels(model).set(tokens)
+            self.queue_texts.labels(model).set(texts)
 
     def count_restarts(self, kind: Literal["engine", "frontend"], restarts: int) -> None:
         """Raise a counter to `restarts`: it goes on from the process before of this name, which may have died uncounted."""
@@ -294,8 +302,7 @@ class Metrics:
 
     def refresh(self) -> None:
         """Set the gauges of this process that are watched and not counted."""
-        for model in self._queues:
-            self.note_queue(model)
+        self.note_queues()
         self.ready.set(float(self._is_ready()))
         for model in self._models:
             self.model_ready.labels(model).set(float(self._is_model_ready(model)))

@@ -40,6 +40,7 @@ class ServeSettings(CommandSettings):
         "default-models": "TASK=NAME,...",
         "wires": "WIRE,WIRE...",
         "api-key": "KEY",
+        "admin-api-key": "KEY",
         "host": "ADDRESS",
         "cors-origins": "SITE,SITE...",
         "forwarded-allow-ips": "ADDRESS,NETWORK...",
@@ -113,6 +114,20 @@ class ServeSettings(CommandSettings):
         description="Ask the hub whether `model`'s branches and tags have moved, and export again what has. Otherwise a "
         "model that was exported before starts without the network.",
     )
+    watch_bundles_s: float = Field(
+        0.0,
+        ge=0,
+        le=HOUR_S,
+        description="Seconds between two looks at the folders of bundles. What has changed, or is new, is loaded once its "
+        "files have been the same for that long. 0: only on SIGHUP or request.",
+    )
+    keep_generations: int = Field(
+        1,
+        ge=0,
+        le=100,
+        description="Versions of each model before the one that is served, to which it can be rolled back. They are copied "
+        "to the folder `generations` of `model_cache`, with `watch_bundles_s` or `admin_api_key`.",
+    )
     default_models: Annotated[dict[str, str], NoDecode] = Field(
         default={},
         description="The model that answers requests without `model`: task=name, separated by commas. Default: the "
@@ -144,6 +159,11 @@ class ServeSettings(CommandSettings):
         None,
         description="YAML or JSON file of named keys, each with its models, limits and share of the queue, beside "
         "`api_key` or in its place. It is read again when it changes. See docs/howto/keys.md.",
+    )
+    admin_api_key: SecretStr | None = Field(
+        None,
+        description="If set, a request with this key may load, unload and roll back models: `POST /models/NAME/load` and "
+        "Triton's repository API. Without it they get 403. Sent and written as `api_key`.",
     )
     wires: Annotated[list[str], NoDecode] = Field(
         default=["all"],
@@ -398,7 +418,7 @@ class ServeSettings(CommandSettings):
             raise ValueError("write task=name, separated by commas")
         return {task: name for task, _, name in pairs}
 
-    @field_validator("api_key")
+    @field_validator("api_key", "admin_api_key")
     @classmethod
     def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and "," in value.get_secret_value():

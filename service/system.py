@@ -11,8 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from types import FrameType
 
+HANG_UP: int | None = getattr(signal, "SIGHUP", None)
+"""Signal that has the service look at its bundles again; None on Windows."""
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Signals that end the service; Windows has no SIGHUP."""
+"""Signals that end a command; bert-serve is not ended by HANG_UP."""
 
 FAILURE = 1
 """Exit code of a service that could not start."""
@@ -43,10 +45,10 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def _cgroup_folders(root: Path) -> list[Path]:
-    """List this process's cgroup folders and their parents: a parent's quota binds too."""
+def _cgroup_folders(root: Path, controller: str = "cpu") -> list[Path]:
+    """List this process's cgroup folders and their parents: a parent's limit binds too."""
     mount = root / "sys/fs/cgroup"
-    folders = [mount, mount / "cpu"]
+    folders = [mount, mount / controller]
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -54,7 +56,7 @@ def _cgroup_folders(root: Path) -> list[Path]:
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         top = mount / controllers if controllers else mount
         inner = top / path.lstrip("/")
@@ -84,6 +86,35 @@ def allow_open_files(count: int) -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     return count if soft == resource.RLIM_INFINITY else soft
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes of memory that can be taken, by the machine's and the cgroups' limits; None if nothing tells.
+
+    The page cache counts as free.
+    """
+    found = [_free_of(folder) for folder in _cgroup_folders(root, "memory")]
+    with suppress(OSError, ValueError, KeyError):
+        found.append(1024 * int(_fields(root / "proc/meminfo")["MemAvailable:"]))
+    return min((free for free in found if free is not None), default=None)
+
+
+def _free_of(folder: Path) -> int | None:
+    """Return what a cgroup's memory limit leaves: its files have other names in v2 and in v1."""
+    for limit, usage, cached in (
+        ("memory.max", "memory.current", ("active_file", "inactive_file")),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+    ):
+        with suppress(OSError, ValueError, KeyError):  # "max" is not a number
+            most, used = (int((folder / name).read_text()) for name in (limit, usage))
+            stat = _fields(folder / "memory.stat")
+            return max(0, most - used + sum(int(stat[name]) for name in cached))
+    return None
+
+
+def _fields(file: Path) -> dict[str, str]:
+    """Return the first two words of each line."""
+    return {words[0]: words[1] for line in file.read_text().splitlines() if len(words := line.split()) > 1}
 
 
 def release_free_memory() -> None:
@@ -122,7 +153,14 @@ def exit_at_once(_: int, __: FrameType | None) -> None:
 
 def is_ignored(number: int) -> bool:
     """Tell whether this process was started to ignore a hang-up, as by nohup."""
-    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
+    return number == HANG_UP and signal.getsignal(number) == signal.SIG_IGN
+
+
+def on_hang_up(handler: Callable[[], object]) -> None:
+    """Call `handler` on HANG_UP, unless this process ignores it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if HANG_UP is not None and is_main and not is_ignored(HANG_UP):
+        signal.signal(HANG_UP, lambda *_: handler())
 
 
 @contextmanager

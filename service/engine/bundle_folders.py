@@ -111,4 +111,4 @@ def settled(
 
     A bundle that is still being copied is thus not read over and over.
     """
-    return [folder for folder, files in now.items() if files == seen[folder] != tried[folder]]
+    return [folder for folder, files in now.items() if files == seen.get(folder) != tried.get(folder)]

@@ -55,6 +55,8 @@ class BundleLoader:
         self._open_engine = partial(OnnxEngine, threads=threads, gpu_slots=gpu_slots)
         self.tried: dict[Path, FileStates] = {}
         """Files of each folder when it was last opened."""
+        self.hashes: dict[Path, str] = {}
+        """Hash of the manifest in each folder when it was last opened."""
 
     @classmethod
     def of(cls, settings: ServeSettings, layout: SlotLayout, found: FoundBundles) -> "BundleLoader":
@@ -68,16 +70,21 @@ class BundleLoader:
             failed_models=settings.failed_models,
         )
 
-    def load(self, workers: int, *, strict: bool = False) -> dict[Path, OpenedModel | SkippedBundle]:
-        """Open all bundles, `workers` at a time.
+    def load(
+        self, workers: int, *, strict: bool = False, sources: Mapping[Path, Path] | None = None
+    ) -> dict[Path, OpenedModel | SkippedBundle]:
+        """Open all bundles, `workers` at a time; those that have `sources` from there.
 
         A bundle that fails is skipped with the error's message as the reason. With `strict`, or if no bundle is left, the
         error is raised.
         """
 
         def load(folder: Path) -> OpenedModel | SkippedBundle:
+            source = (sources or {}).get(folder, folder)
             try:
-                return self.open(folder, capture_graphs=self._capture_graphs)
+                model = self.open(source, capture_graphs=self._capture_graphs)
+                self.hashes[folder] = self.hashes[source]
+                return model
             except Exception as error:
                 if strict:
                     raise
@@ -86,7 +93,7 @@ class BundleLoader:
         with ThreadPoolExecutor(workers, "load") as pool:
             every = dict(zip(self._found, pool.map(load, self._found), strict=True))
         loaded = _without_duplicates(every, strict=strict)
-        if not opened(loaded):
+        if self._found and not opened(loaded):
             skipped = [each for each in loaded.values() if isinstance(each, SkippedBundle)] + self.failed
             reasons = "; ".join(each.reason for each in skipped)
             count = len(skipped)
@@ -100,6 +107,7 @@ class BundleLoader:
         """
         files = self.tried[folder] = file_states(folder)
         bundle = read_bundle(folder, verify_hashes=self._verify_hashes)
+        self.hashes[folder] = bundle.manifest.sha256
         model = Model.of(bundle, bundle.read(TOKENIZER))
         open_engine = partial(self._open_engine, capture_graphs=capture_graphs)
         bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)
@@ -128,7 +136,7 @@ class BundleLoader:
     def skipped(self, folder: Path, error: Exception) -> SkippedBundle:
         """Describe a bundle that could not be loaded."""
         reason = str(error) if isinstance(error, BertError) else f"{folder} cannot be loaded: {error!r}"
-        part = readable_part(folder, self._found[folder])
+        part = readable_part(folder, self._found.get(folder))
         return SkippedBundle(part.name, part.task, reason)
 
 

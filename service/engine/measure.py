@@ -33,7 +33,7 @@ def measure(
     *,
     use_cache: bool = False,
 ) -> dict[str, Measurement]:
-    """Return each model's speed by name.
+    """Return each model's speed by its id.
 
     Models of one shape and precision share a measurement: their cost is the same. With `batch_tokens` larger batches are
     not timed, and the cache is not used.
@@ -50,7 +50,7 @@ def measure(
             measured = by_shape[shape]
             if use_cache and is_steady(measured):
                 tuning_cache.write(model.bundle, machine, measured)
-        found[model.name] = measured
+        found[model.id] = measured
     return found
 
 

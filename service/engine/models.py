@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,15 @@ from bert.errors import (
     NoDefaultModelError,
     UnknownModelError,
 )
-from bert.manifest import PROVIDER_OF_LAYOUT, SHA256
+from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import CostModel
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 
 Floats = NDArray[np.float32]
+ID_DIGITS = 16
+"""Digits of a version's hash in its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class PackingEngine(Engine, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Model:
     """A bundle with its tokenizer; `OpenedModel` adds the engine."""
 
@@ -64,6 +66,12 @@ class Model:
     tokenizer: Tokenizer
     why_fallback: str = ""
     """Reason for serving the float32 graph instead of the 8-bit one; empty if it is not."""
+    id: str = field(init=False)
+    """Name and hash: what the scheduler knows this version by. `name_of` gives the name."""
+
+    def __post_init__(self) -> None:
+        """Make the id; it is asked for by every request."""
+        object.__setattr__(self, "id", f"{self.name}@{self.version[:ID_DIGITS]}")
 
     @staticmethod
     def of(bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "") -> "Model":
@@ -101,7 +109,7 @@ class Model:
     @property
     def version(self) -> str:
         """Hash of the manifest, which contains its files' hashes."""
-        return str(self.bundle.manifest.to_dict()[SHA256])
+        return self.bundle.manifest.sha256
 
     @property
     def origin(self) -> str:
@@ -129,9 +137,10 @@ class OpenedModel(Model):
     multi_slot_engine: Engine | None = field(default=None, kw_only=True)
     """The same graph with the threads of several slots, if enabled."""
 
-    def without_engine(self) -> Model:
-        """Return the model without its engines."""
-        return Model(self.bundle, self.tokenizer_json, self.tokenizer, self.why_fallback)
+    def without_engine(self, *, keep_tokenizer: bool = True) -> Model:
+        """Return the model without its engines, and without its tokenizer in a process that does not tokenise."""
+        tokenizer = self.tokenizer if keep_tokenizer else cast(Tokenizer, None)
+        return Model(self.bundle, self.tokenizer_json, tokenizer, self.why_fallback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +164,19 @@ class Registry:
     left_out: Sequence[SkippedBundle] = ()
     first: str = ""
     """Name of the first bundle, the default for requests that name no task; it may be left out."""
+    unloaded: Sequence[SkippedBundle] = ()
+    """Models that were unloaded on request. They stay the defaults that they were."""
+    failed: Sequence[SkippedBundle] = ()
+    """Bundles that came while the service ran and cannot be served; what was served before them goes on."""
 
     @staticmethod
-    def of(every: Sequence[Model | SkippedBundle], chosen: Mapping[str, str]) -> "Registry":
-        """Return the registry of all bundles, the skipped ones included.
+    def of(
+        every: Sequence[Model | SkippedBundle],
+        chosen: Mapping[str, str],
+        unloaded: Sequence[SkippedBundle] = (),
+        failed: Sequence[SkippedBundle] = (),
+    ) -> "Registry":
+        """Return the registry of all bundles, the skipped and the `unloaded` ones included.
 
         Raises ConfigError for a `chosen` default that is not there.
         """
@@ -166,8 +184,10 @@ class Registry:
         return Registry(
             {each.name: each for each in every if isinstance(each, Model)},
             default_names(names, chosen),
-            [each for each in every if isinstance(each, SkippedBundle)],
+            [each for each in every if isinstance(each, SkippedBundle) and each not in unloaded],
             names[0][0],
+            unloaded,
+            failed,
         )
 
     def find(self, name: str | None, task: str | None) -> Model:

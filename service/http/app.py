@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from service.http import openapi
+from service.http import admin, openapi
 from service.http.compat import CompatibleApis
 from service.http.lifecycle import OpenModels, Service
 from service.http.middleware import UNCOUNTED, RequestMiddleware
@@ -78,9 +78,9 @@ class Application(FastAPI):
         )
 
     def needs_no_key(self, scope: Scope) -> bool:
-        """Tell whether the route that will answer a request needs no key."""
+        """Tell whether the route that will answer a request needs no key, or one of its own."""
         if scope["method"] != "GET":
-            return False
+            return scope["method"] == "POST" and admin.PATHS.fullmatch(scope["path"]) is not None
         found = next((route for route in self.routes if route.matches(scope)[0] is Match.FULL), None)
         return found is not None and self._needs_no_key(found)
 
@@ -124,7 +124,7 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
         from service.http.tracing import Tracing  # an extra, whose import takes time
 
         app.tracing = Tracing(settings, app.service.metrics)
-    app.router.routes += [*compat.routes_of(TASKS), *operations.routes, *compat.routes]
+    app.router.routes += [*compat.routes_of(TASKS), *operations.routes, *admin.admin.routes, *compat.routes]
     _add_docs(app, with_pages=settings.page)
     if settings.page:
         app.router.routes += page_routes()

@@ -12,7 +12,14 @@ from http import HTTPStatus
 from prometheus_client import Gauge
 from starlette.requests import Request
 
-from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
+from bert.errors import (
+    EngineError,
+    ModelLeftOutError,
+    ModelReplacedError,
+    NotReadyError,
+    QueueFullError,
+)
+from bert.names import name_of
 from service.engine.models import Model, Registry
 from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
 from service.http.problems import ProblemError, problem_of
@@ -23,7 +30,7 @@ from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
 from service.sampling import Sampler
-from service.scheduling.scheduler_protocol import SchedulerProtocol, ServedModels
+from service.scheduling.scheduler_protocol import LOOK_AGAIN, Manage, SchedulerProtocol, ServedModels
 from service.settings import ServeSettings
 from service.system import release_free_memory, usable_cores
 
@@ -64,6 +71,8 @@ class Loaded:
     """Bound on the work of requests of many lines."""
     spool_file: SpoolFile
     """Room for lines that have arrived and wait."""
+    manage: Manage | None = None
+    """Loads, unloads or brings back a model."""
 
 
 def log_failure(error: Exception) -> None:
@@ -94,10 +103,12 @@ class Service:
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
         self._unhealthy: set[str] = set()
-        """Names of models that fail on the warm-up text."""
+        """Ids of models that fail on the warm-up text."""
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._announced: dict[tuple[Gauge, tuple[str, ...]], int] = {}
         """Values of the models' gauges, by gauge and labels."""
 
@@ -124,16 +135,18 @@ class Service:
         if (error := self._health_error()) is not None:
             return error
         registry = self.loaded.registry
-        failing = f"failing on {', '.join(sorted(self._unhealthy))}"
+        failing = f"failing on {', '.join(sorted(map(name_of, self._unhealthy)))}"
+        if not registry.models:
+            return "without a model; /models says which were unloaded"
         if self.settings.ready_when == "any":
-            return failing if self._unhealthy >= set(registry.models) else None
+            return failing if self._unhealthy >= {model.id for model in registry.models.values()} else None
         if registry.left_out:
             return f"without {', '.join(each.name for each in registry.left_out)}; /models says why"
         return failing if self._unhealthy else None
 
-    def why_model_not_ready(self, name: str) -> str | None:
+    def why_model_not_ready(self, model: Model) -> str | None:
         """Return the reason why a loaded model cannot answer, None if it can."""
-        return self._health_error() or (f"failing on {name}" if name in self._unhealthy else None)
+        return self._health_error() or (f"failing on {model.name}" if model.id in self._unhealthy else None)
 
     def _health_error(self) -> str | None:
         """Return the reason why no model can answer, None if there is none."""
@@ -170,7 +183,10 @@ class Service:
             max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1)
         )
         spool_file = SpoolFile(self.settings.stream_spool_bytes)
-        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, in_flight, spool_file)
+        self._loop = asyncio.get_running_loop()
+        self._loaded = Loaded(
+            registry, engines.scheduler, pipeline, engines.budgets, in_flight, spool_file, engines.manage
+        )
         for model in registry.models.values():
             error = await self._check(model, WARM_UP_TIMEOUT_S)
             if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):
@@ -221,21 +237,22 @@ class Service:
         try:
             await self.warm_up(model, timeout_s)
         except Exception as error:
-            if self._is_inconclusive(error, model.name, ended):
+            if self._is_inconclusive(error, model, ended):
                 return None
             LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
-            self._unhealthy.add(model.name)
+            self._unhealthy.add(model.id)
             return error
-        self._unhealthy.discard(model.name)
+        self._unhealthy.discard(model.id)
         return None
 
-    def _is_inconclusive(self, error: Exception, name: str, ended: int) -> bool:
+    def _is_inconclusive(self, error: Exception, model: Model, ended: int) -> bool:
         """Tell whether a failure says nothing about the model that is served now.
 
         The queue was full of others' requests, the model is no longer served, or its engine ended and the text waited in
         vain; `ended` is the number of engines that had ended before.
         """
-        if isinstance(error, QueueFullError | ModelLeftOutError) or name not in self.loaded.registry.models:
+        refusals = QueueFullError | ModelLeftOutError | ModelReplacedError
+        if isinstance(error, refusals) or self.loaded.registry.models.get(model.name) is not model:
             return True
         return self.loaded.scheduler.engines_ended > ended and not isinstance(error, EngineError)
 
@@ -283,6 +300,18 @@ class Service:
             self._last_probe = time.monotonic()
             self._probe = asyncio.create_task(self._probe_suspects())
 
+    def look_again(self) -> None:
+        """Have the bundles looked at again, if the engine is in this process; called by a signal."""
+        loaded, loop = self._loaded, self._loop
+        if loaded is None or loop is None or loaded.manage is None:
+            return
+
+        def look() -> None:
+            assert loaded.manage is not None
+            self._looking = loop.create_task(loaded.manage(LOOK_AGAIN, ""))  # type: ignore[arg-type]
+
+        loop.call_soon_threadsafe(look)
+
     def drain(self) -> None:
         """Report not ready from now on; requests are still answered."""
         self._stage = STOPPING
@@ -301,9 +330,10 @@ class Service:
             await asyncio.to_thread(self.sampler.close)
 
     async def _probe_suspects(self) -> None:
-        models = self.loaded.registry.models
-        for name in (self._unhealthy | self.loaded.scheduler.suspects()) & models.keys():
-            await self._check(models[name], PROBE_TIMEOUT_S)
+        suspects = self._unhealthy | self.loaded.scheduler.suspects()
+        for model in self.loaded.registry.models.values():
+            if model.id in suspects:
+                await self._check(model, PROBE_TIMEOUT_S)
 
     async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
         """Take over what is served whenever that changes; a change that fails is logged, and the next is awaited."""
@@ -320,7 +350,7 @@ class Service:
         models = served.registry.models
         before = self.loaded.registry.models
         new = [model for name, model in models.items() if before.get(name) is not model]
-        self._unhealthy &= models.keys()
+        self._unhealthy &= {model.id for model in models.values()}
         self._loaded = replace(self.loaded, registry=served.registry, budgets=served.budgets)
         self._announce(served.registry)
         for model in new:
@@ -332,7 +362,8 @@ class Service:
         for (gauge, labels), value in {**dict.fromkeys(self._announced, 0), **now}.items():
             gauge.labels(*labels).set(value)
         self._announced = now
-        self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
+        models = registry.models
+        self.metrics.watch_models(list(models), lambda name: self.why_model_not_ready(models[name]) is None)
 
     def _gauges_of(self, registry: Registry) -> dict[tuple[Gauge, tuple[str, ...]], int]:
         """Return the values of the models' gauges, by gauge and labels."""
@@ -344,9 +375,12 @@ class Service:
             found[metrics.model_info, info] = 1
             found[metrics.model_left_out, (name, task)] = 0
             found[metrics.model_fallback, (name,)] = int(bool(model.why_fallback))
-            found[metrics.model_ready, (name,)] = int(self.why_model_not_ready(name) is None)
+            found[metrics.model_load_failed, (name,)] = 0
+            found[metrics.model_ready, (name,)] = int(self.why_model_not_ready(model) is None)
         for left_out in registry.left_out:
             found[metrics.model_left_out, (left_out.name, left_out.task)] = 1
+        for failed in registry.failed:
+            found[metrics.model_load_failed, (failed.name,)] = 1
         return found
 
 

@@ -39,6 +39,10 @@ PROBLEMS = {
     504: ("deadline-exceeded", "The request's deadline passed: X-Timeout-Ms, or the service's own."),
 }
 """Code and meaning of each status. Every task endpoint may return each of them."""
+MORE_PROBLEMS = {
+    409: ("load-failed", "What lies on disk cannot be served; the detail says why. What was served goes on."),
+}
+"""Those of endpoints that change what is served."""
 HEADERS: dict[str, Any] = {
     "X-Request-Id": {"description": "The client's id, or a new one.", "schema": {"type": "string"}},
     "Server-Timing": {
@@ -124,7 +128,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    code, meaning = PROBLEMS[status]
+    code, meaning = (PROBLEMS | MORE_PROBLEMS)[status]
     example = {
         "type": f"urn:bert-serve:{code}",
         "title": title(status),

@@ -105,10 +105,18 @@ class ModelsResponse(Schema):
             }
         ],
         "left_out": [],
+        "failed_loads": [],
+        "unloaded": [],
     }
     models: list[ModelInfo]
     left_out: list[SkippedBundle] = Field(
         description="Bundles that could not be loaded, and what to do. Requests for their models get a 503."
+    )
+    failed_loads: list[SkippedBundle] = Field(
+        description="Bundles that came while the service ran and cannot be served, and why. What was served before goes on."
+    )
+    unloaded: list[SkippedBundle] = Field(
+        description="Models that were unloaded on request. Requests for them get a 404."
     )
 
 
@@ -131,7 +139,9 @@ async def models(request: Request) -> Response:
         _info(model, service, registry.defaults, budgets, await _export_of(model, service))
         for model in registry.models.values()
     ]
-    return JSONResponse(ModelsResponse(models=infos, left_out=list(registry.left_out)).model_dump())
+    skipped = {"left_out": registry.left_out, "failed_loads": registry.failed, "unloaded": registry.unloaded}
+    lists = {name: list(each) for name, each in skipped.items()}
+    return JSONResponse(ModelsResponse(models=infos, **lists).model_dump())
 
 
 @operations.get(
@@ -159,7 +169,7 @@ async def ready(request: Request) -> Response:
         why_not = service.why_not_ready()
     else:
         try:
-            why_not = service.why_model_not_ready(service.loaded.registry.find(name, None).name)
+            why_not = service.why_model_not_ready(service.loaded.registry.find(name, None))
         except UnknownModelError as error:  # its text lists all models, and this path needs no API key
             detail = f"there is no model {error.model!r}; /models lists those that are loaded"
             raise ProblemError(404, "unknown-model", detail) from None
@@ -198,7 +208,7 @@ def _info(
     export: ExportInfo | None,
 ) -> ModelInfo:
     manifest, spec = model.bundle.manifest, model.spec
-    why_not_ready = service.why_model_not_ready(model.name)
+    why_not_ready = service.why_model_not_ready(model)
     return ModelInfo(
         name=model.name,
         version=manifest.version,
@@ -217,7 +227,7 @@ def _info(
         precision=manifest.precision,
         why_fallback=model.why_fallback or None,
         provider=model.provider,
-        batch_tokens=budgets[model.name],
+        batch_tokens=budgets[model.id],
         dev_score=dict(manifest.dev_score),
         parity=dict(manifest.parity),
         export=export,

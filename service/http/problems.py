@@ -16,6 +16,7 @@ from bert.errors import (
     FieldError,
     InputError,
     InvalidRequestError,
+    LoadError,
     ModelLeftOutError,
     NotReadyError,
     QueueFullError,
@@ -96,6 +97,8 @@ def problem_of(error: Exception) -> ProblemError:
             return ProblemError(404, "unknown-model", str(error), errors=[FieldError("model", str(error))])
         case ModelLeftOutError():
             return ProblemError(503, "model-left-out", str(error), reason="not_ready")
+        case LoadError():
+            return ProblemError(409, "load-failed", str(error))
         case QueueFullError():
             seconds = max(1, math.ceil(error.retry_after_s))
             detail = f"{error}; try again in {seconds} s"

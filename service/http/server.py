@@ -20,7 +20,7 @@ from bert.errors import BertError, ConfigError
 from service.http.lifecycle import Service, log_failure
 from service.listener import check_certificate, drop_new_connections
 from service.logs import LOGGER, log_signal, report_fatal
-from service.system import FAILURE, file_stamp, is_ignored
+from service.system import FAILURE, file_stamp, on_hang_up
 from service.tasks.table import FIRST
 
 HANDSHAKE_S = 0.1
@@ -132,12 +132,9 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGHUP like SIGTERM, unless the process was started to ignore it."""
+        """Look at the bundles again on SIGHUP."""
         with super().capture_signals():
-            hang_up = getattr(signal, "SIGHUP", None)
-            is_main = threading.current_thread() is threading.main_thread()
-            if hang_up is not None and is_main and not is_ignored(hang_up):
-                signal.signal(hang_up, self.handle_exit)
+            on_hang_up(self._service.look_again)
             yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

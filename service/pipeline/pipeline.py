@@ -172,7 +172,7 @@ class Pipeline:
         """Run one short text through a model, whatever its task. `deadline` is on `time.monotonic`."""
         task, spec, tokenizer = TASKS[model.spec.task], model.spec, model.tokenizer
         pieces = tokenizer.pieces([WARM_UP_TEXT] * (1 if task.reads(spec) is Reads.TEXT else 2))
-        await self.scheduler.submit(model.name, task.sample(tokenizer, pieces, spec), deadline)
+        await self.scheduler.submit(model.id, task.sample(tokenizer, pieces, spec), deadline)
 
     async def run_in_thread(self, function: Callable[[], Result]) -> Result:
         """Run a function that would block the event loop."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bert.errors import QueueFullError, TooLateError
+from bert.names import name_of
 from bert.packing import TEXT_TOKENS, CostModel
 
 SIZE_CLASSES = (4, 64)
@@ -344,10 +345,15 @@ class FairQueue:
         queue.jobs.append(job)
         self._count(job, job.waiting_tokens, len(job.sizes), job.waiting_work)
 
-    def waiting(self, model: str) -> tuple[int, int]:
-        """Return a model's waiting tokens and sequences, without those in batches."""
-        queues = [queue for queue in list(self._queues.values()) if queue.model == model]
+    def waiting(self, name: str) -> tuple[int, int]:
+        """Return the waiting tokens and sequences of all versions of a model, without those in batches."""
+        queues = [queue for queue in list(self._queues.values()) if name_of(queue.model) == name]
         return sum(queue.tokens for queue in queues), sum(queue.texts for queue in queues)
+
+    def forget(self, model: str) -> None:
+        """Drop the queues of a model for which nothing waits and nothing will come."""
+        for key in [key for key in self._queues if key[0] == model]:
+            del self._queues[key]
 
     def cancel(self, job: Job) -> None:
         """Remove a job; no-op if it was cancelled before."""

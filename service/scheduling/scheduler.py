@@ -5,6 +5,7 @@ the slot layout allows. A batch with nothing else waiting or running may take se
 """
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.errors import EngineError
+from bert.errors import EngineError, ModelReplacedError
 from bert.graph_inputs import joined
+from bert.names import name_of
 from bert.tokenizer import Encoding
 from service.engine.models import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
@@ -97,6 +99,8 @@ class Scheduler(Dispatcher):
         """
         if not encodings:
             raise ValueError("a request needs at least one text")
+        if model not in self._engines:
+            raise ModelReplacedError(name_of(model))
         sizes = [len(encoding) for encoding in encodings]
         request = await self._run(model, encodings, sizes, deadline, retry=retry, lane=lane)
         assert request.started is not None
@@ -107,6 +111,16 @@ class Scheduler(Dispatcher):
     def suspects(self) -> set[str]:
         """Return the models whose engine failed several times in a row."""
         return {model for model, failures in self._failures.items() if failures >= SUSPECT_AFTER}
+
+    def uses(self, model: str) -> bool:
+        """Tell whether anything of a model waits or runs."""
+        running = (batch.model for _, batch in self._running.values())
+        return model in running or any(request.model == model for request in self._waiting)
+
+    def forget(self, model: str) -> None:
+        """Drop what is known of a model that nothing uses any more."""
+        self._failures.pop(model, None)
+        self.queue.forget(model)
 
     def oldest(self) -> tuple[float, Batch] | None:
         """Return the start time of the oldest batch in the engine and the batch, None if there is none."""
@@ -172,7 +186,7 @@ class Scheduler(Dispatcher):
             # Seconds of the slot: the engine's, and those in which the event loop was late.
             throughput.learn(batch.work, seconds)
         self._dispatch()
-        self._observe(batch.model, batch.tokens, batch.texts, result.padding_ratio, engine_s)
+        self._observe(name_of(batch.model), batch.tokens, batch.texts, result.padding_ratio, engine_s)
         self._deliver(batch, result.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
@@ -224,13 +238,14 @@ class HangLimit:
         The time of a long text is extrapolated, and a loaded machine may need far more. It may take as long again as a
         request may wait: its request is then over before the engine is given up, and is not run again.
         """
-        slowest_s = max(each.seconds(each.work(self.longest[name])) for name, each in self.throughput.items())
+        longest = (each.seconds(each.work(self.longest[name])) for name, each in self.throughput.items())
+        slowest_s = max(longest, default=0.0)
         limit_s = max(self.hung_after_s, SLOWEST_BATCHES * slowest_s)
         return limit_s + self.request_timeout_s if batch and self._has_long_text(batch) else limit_s
 
     def _has_long_text(self, batch: Batch) -> bool:
         """Tell whether one text of the batch takes longer than a full batch."""
-        budget = self.budgets[batch.model]
+        budget = self.budgets.get(batch.model, math.inf)
         return any(work > budget for item in batch.items for work in item.job.work[item.start : item.stop])
 
 

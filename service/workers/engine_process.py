@@ -3,25 +3,40 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from bert.errors import BertError, EngineError, ServiceError
+from bert.names import name_of
 from service.engine.bundle_folders import FoundBundles
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER, report_fatal
 from service.metrics import Metrics
 from service.scheduling.fair_queue import Lane
 from service.scheduling.scheduler import Scheduler, stuck_message
-from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
+from service.scheduling.scheduler_protocol import LOOK_AGAIN, ServedModels, SubmitResult
 from service.settings import ServeSettings
-from service.system import FAILURE, release_free_memory
+from service.system import FAILURE, HANG_UP, release_free_memory
+from service.workers.generations import RECORD, Record
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
-from service.workers.messages import Cancel, Connection, Done, Failed, Health, Hello, Message, Started, Submit
-from service.workers.open_models import open_models
+from service.workers.messages import (
+    Cancel,
+    Connection,
+    Done,
+    Failed,
+    Health,
+    Hello,
+    Managed,
+    ManageModel,
+    Message,
+    Started,
+    Submit,
+    Taken,
+)
+from service.workers.open_models import open_bundles
 from service.workers.runtime_dir import SOCKET
+from service.workers.served_bundles import TAKE_OVER_S, ServedBundles
 from service.workers.start import StartMessage, when_orphaned
 
 STUCK = 70
@@ -45,6 +60,8 @@ def run_engine(start: StartMessage, beat: Beat) -> int:
             start.settings, start.runtime_dir, start.found, is_successor=start.is_successor, beat=beat
         )
         worker.metrics.count_restarts("engine", start.restarts)
+        if HANG_UP is not None:
+            loop.add_signal_handler(HANG_UP, worker.look_again)
         await worker.run(ended)
 
     loop_module = import_module("uvloop" if find_spec("uvloop") else "asyncio")
@@ -71,22 +88,32 @@ class EngineWorker:
         """Load nothing yet; see `open_models` for `found` and `is_successor`."""
         self._settings, self._runtime_dir, self.metrics = settings, runtime_dir, Metrics()
         self._found, self._is_successor, self._beat = found, is_successor, beat
+        self._bundles: ServedBundles
         self._scheduler: Scheduler
         self._tasks: dict[Connection, dict[int, asyncio.Task[None]]] = {}
         """Running requests of each connection, by key."""
         self._admission = asyncio.Lock()
         """Held by a last attempt while it runs, so that requests after it wait."""
         self._hello: Hello | None = None
+        self._taken: dict[Connection, Taken] = {}
+        """What each frontend has taken over last."""
+        self._looking: asyncio.Task[None] | None = None
+        self._is_asked = False
+        """A signal has asked to look at the bundles again."""
         self._on_gpu: set[str] = set()
-        """Names of the models on a GPU."""
+        """Ids of the models on a GPU."""
+
+    def look_again(self) -> None:
+        """Look at the bundles again, once they are loaded."""
+        self._is_asked = True
+        if self._hello is not None:
+            self._looking = asyncio.create_task(self._bundles.manage(LOOK_AGAIN))
 
     async def run(self, ended: asyncio.Event) -> None:
         """Load, then answer until the event; raises what prevents loading."""
-        served = await self._load(ended)
-        assert isinstance(served.scheduler, Scheduler)
-        self._scheduler, changes = served.scheduler, served.changes
-        self._take(served)
-        del served  # frees the tokenizers: frontends tokenise
+        self._bundles = await self._load(ended)
+        self._scheduler, self._bundles.is_held = self._bundles.scheduler, self._is_held
+        self._take(self._bundles.now())
         release_free_memory()
         # Renamed once it listens, so that a frontend that finds the socket can connect.
         unready = self._runtime_dir / f"{os.getpid()}.sock"
@@ -96,9 +123,9 @@ class EngineWorker:
         unready.rename(self._runtime_dir / SOCKET)
         try:
             async with asyncio.TaskGroup() as tasks:  # without heartbeats the process must end, and say why
-                running = [tasks.create_task(self._tick())]
-                if changes is not None:
-                    running.append(tasks.create_task(self._follow(changes)))
+                running = [tasks.create_task(self._tick()), tasks.create_task(self._follow())]
+                if self._is_asked:
+                    self.look_again()
                 await ended.wait()
                 for task in running:
                     task.cancel()
@@ -106,10 +133,18 @@ class EngineWorker:
             server.close()
             await self._close()
 
-    async def _load(self, ended: asyncio.Event) -> ServedModels:
+    async def _load(self, ended: asyncio.Event) -> ServedBundles:
         """Open the models. If `ended` is set or it takes too long, exit at once: native code cannot be cancelled."""
+        file = self._runtime_dir / RECORD
         loading = asyncio.create_task(
-            open_models(self._settings, self.metrics, self._found, is_successor=self._is_successor)
+            open_bundles(
+                self._settings,
+                self.metrics,
+                self._found,
+                is_successor=self._is_successor,
+                keep_tokenizers=False,  # frontends tokenise
+                record=Record.read(file) if self._is_successor else Record(file),
+            )
         )
         give_up_at = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
@@ -125,16 +160,39 @@ class EngineWorker:
 
     def _take(self, served: ServedModels) -> None:
         """Note what is served, for the frontends."""
-        self._hello, models = Hello.of(served), served.registry.models.values()
-        self._on_gpu = {model.name for model in models if model.bundle.manifest.layout == "flat"}
+        # Numbers of the engine process before are smaller.
+        number = self._hello.number + 1 if self._hello is not None else time.monotonic_ns()
+        self._hello, models = Hello.of(served, number), served.registry.models.values()
+        self._on_gpu = {model.id for model in models if model.bundle.manifest.layout == "flat"}
 
-    async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
-        """Tell the frontends what is served whenever that changes."""
-        async for served in changes:
+    async def _follow(self) -> None:
+        """Tell the frontends what is served whenever that changes, and wait until they have taken it over."""
+        async for served in self._bundles.changes():
             self._take(served)
             assert self._hello is not None
             for connection in self._tasks:
                 connection.send(self._hello)
+            give_up_at = time.monotonic() + TAKE_OVER_S
+            while not self._have_all_taken() and time.monotonic() < give_up_at:
+                await asyncio.sleep(IDLE_POLL_S)
+
+    def _have_all_taken(self) -> bool:
+        """Tell whether all frontends have taken over what is served now."""
+        assert self._hello is not None
+        taken = (self._taken.get(connection) for connection in self._tasks)
+        return all(each is not None and each.number >= self._hello.number for each in taken)
+
+    def _is_held(self, model: str) -> bool:
+        """Tell whether a frontend may still send a request for a model that was replaced."""
+        return not self._have_all_taken() or any(model in taken.held for taken in self._taken.values())
+
+    async def _manage(self, connection: Connection, message: ManageModel) -> None:
+        try:
+            await self._bundles.manage(message.action, message.name)
+        except BertError as error:
+            connection.send(Failed.of(message.key, error))
+        else:
+            connection.send(Managed(message.key))
 
     async def _close(self) -> None:
         """Close the scheduler; end the process if a batch keeps it from closing."""
@@ -150,6 +208,7 @@ class EngineWorker:
         connection.send(self._health())
 
     def _lost(self, connection: Connection) -> None:
+        self._taken.pop(connection, None)
         for running in self._tasks.pop(connection, {}).values():
             running.cancel()
 
@@ -160,9 +219,14 @@ class EngineWorker:
                 task = tasks[key] = asyncio.create_task(self._answer(connection, message))
                 # Not in the task: one that is cancelled before its first step runs nothing.
                 task.add_done_callback(lambda _: tasks.pop(key))
+            case ManageModel(key=key):
+                task = tasks[key] = asyncio.create_task(self._manage(connection, message))
+                task.add_done_callback(lambda _: tasks.pop(key))
             case Cancel(key=key):
                 if key in tasks:
                     tasks[key].cancel()
+            case Taken():
+                self._taken[connection] = message
             case _:
                 LOGGER.error("a frontend sent %s", type(message).__name__)
 
@@ -172,7 +236,7 @@ class EngineWorker:
         except Exception as error:
             connection.send(Failed.of(message.key, error))
         finally:
-            self.metrics.note_queue(message.model)
+            self.metrics.note_queues(name_of(message.model))
 
     async def _run(self, connection: Connection, message: Submit) -> SubmitResult:
         """Run a request with others; a last attempt alone, after those that came before it."""
@@ -208,8 +272,7 @@ class EngineWorker:
         busy, oldest = SilenceTimer(), None
         while True:
             self._beat(self._scheduler.stuck_after_s(None))
-            for model in self._scheduler.queue.budgets:
-                self.metrics.note_queue(model)
+            self.metrics.note_queues()
             for connection in self._tasks:
                 connection.send(self._health())
             before, oldest = oldest, self._scheduler.oldest()

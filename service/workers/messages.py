@@ -23,7 +23,7 @@ from bert.graph_inputs import joined, split
 from bert.manifest import Manifest
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
-from service.engine.models import Floats, Model
+from service.engine.models import Floats, Model, SkippedBundle
 from service.scheduling.fair_queue import NO_LANE, Lane
 from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 
@@ -41,9 +41,11 @@ class Hello:
 
     max_tokens: int
     budgets: dict[str, int]
+    """Id of each model → tokens of a batch."""
     tasks: dict[str, str]
+    """Id → task."""
     origins: dict[str, str]
-    """Model → hash of its checkpoint, tokenizer and task."""
+    """Id → hash of its checkpoint, tokenizer and task."""
     defaults: dict[str, str] = field(default_factory=dict)
     bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
     """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as read and checked by the engine
@@ -56,23 +58,38 @@ class Hello:
     """Name of the first bundle, which may be left out."""
     slots: int = 1
     """Batches in the engine at once."""
+    unloaded: list[tuple[str, str, str]] = field(default_factory=list)
+    """Models that were unloaded on request, as in `left_out`."""
+    failed: list[tuple[str, str, str]] = field(default_factory=list)
+    """Bundles that could not be loaded while the service ran, as in `left_out`."""
+    number: int = 0
+    """Number of the change that led to it, in this engine process."""
 
     @classmethod
-    def of(cls, served: ServedModels) -> Self:
+    def of(cls, served: ServedModels, number: int = 0) -> Self:
         """Describe the served models."""
         registry, models = served.registry, served.registry.models.values()
         return cls(
             served.scheduler.max_tokens,
             dict(served.budgets),
-            {model.name: model.spec.task for model in models},
-            {model.name: model.origin for model in models},
+            {model.id: model.spec.task for model in models},
+            {model.id: model.origin for model in models},
             dict(registry.defaults),
             [_sent(model) for model in models],
             [astuple(each) for each in registry.left_out],
             served.running_tokens,
             registry.first,
             served.slots,
+            [astuple(each) for each in registry.unloaded],
+            [astuple(each) for each in registry.failed],
+            number,
         )
+
+    @property
+    def registry_lists(self) -> dict[str, list[SkippedBundle]]:
+        """Fields of the registry that list bundles which are not served."""
+        names = ("left_out", "unloaded", "failed")
+        return {name: [SkippedBundle(*each) for each in getattr(self, name)] for name in names}
 
     def models(self, known: Iterable[Model] = ()) -> list[Model]:
         """Return the models, without their graphs; those `known` already are taken as they are."""
@@ -96,9 +113,35 @@ class Health:
     """Engine to frontend, after Hello and every second: how the models run."""
 
     suspects: list[str]
-    """Names of the models that are suspected to be broken."""
+    """Ids of the models that are suspected to be broken."""
     tokens_per_s: dict[str, float]
-    """Model → its throughput in full batches."""
+    """Id → throughput in full batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Frontend to engine: new requests go to the models of a Hello."""
+
+    number: int
+    """Number of that Hello."""
+    held: list[str]
+    """Ids of replaced models that requests still hold which have not been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManageModel:
+    """Frontend to engine: load, unload or bring back a model."""
+
+    key: int
+    action: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """Engine to frontend: that was done, and all frontends have taken it over."""
+
+    key: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +151,7 @@ class Submit:
     key: int
     """Identifier, unique in the service."""
     model: str
+    """Id of the model."""
     deadline: float
     """Time on `time.monotonic`, which all processes of a machine share."""
     lengths: list[int]
@@ -221,7 +265,7 @@ class Failed:
         return error
 
 
-Message = Hello | Health | Submit | Cancel | Started | Done | Failed
+Message = Hello | Health | Taken | ManageModel | Managed | Submit | Cancel | Started | Done | Failed
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 

@@ -7,17 +7,24 @@ process ended on that request and no other.
 
 import asyncio
 import itertools
-import os
 import secrets
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
-from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
+from bert.errors import (
+    EngineError,
+    ModelLeftOutError,
+    ModelReplacedError,
+    NotReadyError,
+    QueueFullError,
+    ServiceError,
+)
+from bert.names import name_of
 from bert.tokenizer import Encoding
-from service.engine.models import Model, Registry, SkippedBundle
+from service.engine.models import Model, Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import NO_LANE, Lane, own_room
@@ -32,9 +39,12 @@ from service.workers.messages import (
     Failed,
     Health,
     Hello,
+    Managed,
+    ManageModel,
     Message,
     Started,
     Submit,
+    Taken,
 )
 from service.workers.runtime_dir import SOCKET
 
@@ -46,10 +56,6 @@ AWAY_S = 2.0
 LONG_AWAY_S, SLOW_LOADS = 15.0, 2.0
 """Seconds without an engine process after which requests no longer wait for one, or so many times the time that this process
 waited for its first, if that is longer: then something is wrong, such as storage that hangs."""
-LEAVE_S = 2.0
-"""Seconds given to refusals to reach their clients."""
-BUNDLES_CHANGED = 75
-"""Exit code of a frontend whose bundles were changed (EX_TEMPFAIL)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,26 +101,28 @@ class RemoteScheduler:
     def __init__(
         self,
         runtime_dir: Path,
-        on_changed: Callable[[], None] | None = None,
         note_away: Callable[[int, int], None] = lambda *_: None,
         on_second: Callable[[], None] = lambda: None,
     ) -> None:
         """Connect to the engine process in the background, now and whenever it is replaced.
 
         `note_away` gets the requests and tokens that wait for an engine process. `on_second` is called every second.
-        `on_changed` is called when an engine process has a model of another checkpoint, tokenizer or task than this process
-        had. By default this process then ends, and its successor gets the new bundles.
         """
         self._path = runtime_dir / SOCKET
-        self._on_changed = on_changed or leave
         self._note_away = note_away
         self._refusal = ""
         """Why nothing is taken any more; empty while requests are."""
         self._connection: Connection | None = None
         self._hello: Hello | None = None
         self._hellos = asyncio.Queue[Hello]()
-        self._origins = dict[str, str]()
-        """Origin of each model that this process has had. Requests may be tokenised for it, so it never has another."""
+        self._origins, self._tasks = dict[str, str](), dict[str, str]()
+        """Origin and task of each model that this process has had, by id: requests may still hold one that was replaced."""
+        self._served = set[str]()
+        """Ids of the models that this engine process has had; it refuses those that have left."""
+        self._models = WeakValueDictionary[str, Model]()
+        """Models of this process that anything holds, by id."""
+        self._taken = Taken(-1, [])
+        self._managing = dict[int, asyncio.Future[None]]()
         self.engines_ended = 0
         """Number of engine processes that ended while this process was connected to them."""
         self._pending: dict[int, Pending] = {}
@@ -150,8 +158,7 @@ class RemoteScheduler:
             raise NotReadyError(f"the service has had no engine for {away_s:.0f} s; its log says why")
         hello = self._hello
         assert hello is not None
-        if model not in hello.tasks:
-            raise ModelLeftOutError(model)
+        model = self._present(model)
         # Checked here too: the engine may not have read what was sent, and so not have refused it.
         limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
         if (excess := self._tokens + tokens - limit) > 0 and self._lanes[lane] + tokens > own_room(
@@ -162,7 +169,7 @@ class RemoteScheduler:
                 self._tokens, limit, excess / rate if rate else AWAY_S, tokens_per_s=rate or 0.0
             )
         key = next(self._keys)
-        message = Submit.of(key, model, hello.tasks[model], deadline, encodings, lane)
+        message = Submit.of(key, model, self._tasks[model], deadline, encodings, lane)
         pending = self._pending[key] = Pending(message, tokens)
         self._tokens += tokens
         self._lanes[lane] += tokens
@@ -180,6 +187,47 @@ class RemoteScheduler:
                 del self._lanes[lane]
             if self._connection is None:
                 self._note_waiting()
+
+    def _present(self, model: str) -> str:
+        """Return the id under which the engine runs what was tokenised for a model.
+
+        Raises ModelLeftOutError or ModelReplacedError if it has neither this version nor one of the same origin.
+        """
+        if model in self._served:
+            return model
+        assert self._hello is not None
+        name, origin = name_of(model), self._origins.get(model)
+        same = (
+            other for other, its in self._hello.origins.items() if its == origin and name_of(other) == name
+        )
+        if found := next(same, None):
+            return found
+        is_left_out = name in (left_out for left_out, _, _ in self._hello.left_out)
+        raise ModelLeftOutError(name) if is_left_out else ModelReplacedError(name)
+
+    async def manage(self, action: str, name: str) -> None:
+        """Have the engine process do what `Manage` describes."""
+        if (error := self.health_error()) is not None or self._connection is None:
+            raise NotReadyError(f"the service is {error}")
+        key = next(self._keys)
+        done = self._managing[key] = asyncio.get_running_loop().create_future()
+        self._connection.send(ManageModel(key, action, name))
+        try:
+            await done
+        finally:
+            del self._managing[key]
+
+    def take(self, hello: Hello, models: Iterable[Model]) -> None:
+        """Note that requests get these models from now on, and tell the engine process."""
+        self._models.update({model.id: model for model in models})
+        self._taken = replace(self._taken, number=hello.number)
+        self._send_taken()
+
+    def _send_taken(self) -> None:
+        """Tell the engine process which replaced models are still held."""
+        if self._hello is not None and self._connection is not None:
+            self._taken = Taken(self._taken.number, sorted({*self._models} - {*self._hello.tasks}))
+            self._connection.send(self._taken)
 
     def _send(self, message: Submit | Cancel) -> None:
         """Send a message, or nothing while there is no engine process: the next one gets what is pending."""
@@ -231,6 +279,7 @@ class RemoteScheduler:
             self._away.update(happened=self._connection is not None)
             self._heard = False
             self._note_waiting()
+            self._send_taken()
             await asyncio.sleep(BEAT_EVERY_S)
 
     async def _connect(self) -> None:
@@ -252,6 +301,12 @@ class RemoteScheduler:
             case Health():
                 self._health, self._heard = message, True
                 self._silence.seconds = 0.0
+            case Managed(key=key) | Failed(key=key) if key in self._managing:
+                if not (done := self._managing[key]).done():
+                    if isinstance(message, Failed):
+                        done.set_exception(message.error())
+                    else:
+                        done.set_result(None)
             case Started() | Done() | Failed():
                 if (pending := self._pending.get(message.key)) is not None:
                     pending.received(message)
@@ -259,34 +314,27 @@ class RemoteScheduler:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
     def _welcomed(self, connection: Connection, hello: Hello) -> None:
-        known = self._origins
-        if differing := [n for n, origin in hello.origins.items() if known.get(n, origin) != origin]:
-            self._changed(differing)
-            return
-        known |= hello.origins
         is_new = connection is not self._connection
         if is_new and self._hello is not None:
             LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
         if self._hello is None:
             self._patience_s = max(self._patience_s, SLOW_LOADS * self._away.seconds)
         self._hello = hello
+        self._origins |= hello.origins
+        self._tasks |= hello.tasks
+        self._served = {*hello.tasks} if is_new else self._served | {*hello.tasks}
         self._hellos.put_nowait(hello)
         self._connection, self._silence.seconds = connection, 0.0
         self._note_waiting()
-        for pending in self._pending.values():
-            if pending.message.model not in hello.tasks:
-                pending.fail(ModelLeftOutError(pending.message.model))
-            elif is_new and not pending.done.done():
+        for pending in self._pending.values() if is_new else ():
+            if pending.done.done():
+                continue
+            try:
+                pending.message = replace(pending.message, model=self._present(pending.message.model))
+            except ServiceError as error:
+                pending.fail(error)
+            else:
                 connection.send(pending.message)
-
-    def _changed(self, models: Iterable[str]) -> None:
-        """Refuse requests that were tokenised for the bundles before."""
-        self._refuse(
-            f"the bundles of {', '.join(sorted(models))} were changed while they were served, and the engine process "
-            "has the new ones; try again"
-        )
-        LOGGER.error("%s; this process is started again too", self._refusal)
-        self._on_changed()
 
     def _lost(self, connection: Connection) -> None:
         if self._refusal:
@@ -296,16 +344,15 @@ class RemoteScheduler:
             self.engines_ended += 1
             # Its suspects too: the next process opens every model anew.
             self._connection, self._health = None, Health([], {})
+            for managing in self._managing.values():
+                if not managing.done():
+                    managing.set_exception(
+                        NotReadyError("the engine process ended meanwhile; /models says what is served")
+                    )
             for pending in self._pending.values():
                 pending.count_attempt()
             self._note_waiting()
         self._connecting = asyncio.create_task(self._connect())
-
-
-def leave() -> None:
-    """End this process soon, so that its successor can start."""
-    os.kill(os.getpid(), signal.SIGINT)  # not SIGTERM, after which requests are still taken for `drain_s`
-    asyncio.get_running_loop().call_later(LEAVE_S, os._exit, BUNDLES_CHANGED)
 
 
 async def connect_models(
@@ -315,24 +362,28 @@ async def connect_models(
     scheduler = RemoteScheduler(
         runtime_dir, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
     )
-    served = await _served(scheduler, await scheduler.hello())
+    hello = await scheduler.hello()
+    served = await _served(scheduler, hello)
 
-    async def changes(served: ServedModels) -> AsyncIterator[ServedModels]:
+    async def changes(hello: Hello, served: ServedModels) -> AsyncIterator[ServedModels]:
         while True:
-            hello = await scheduler.hello()
-            try:
-                served = await _served(scheduler, hello, served.registry.models.values())
-            except Exception:  # it would end the iterator, and no later change would be seen
-                LOGGER.exception("the models of the engine process could not be read")
-            else:
-                yield served
+            # Whoever asks for the next one has taken the last one over.
+            scheduler.take(hello, served.registry.models.values())
+            while True:
+                hello = await scheduler.hello()
+                try:
+                    served = await _served(scheduler, hello, served.registry.models.values())
+                except Exception:  # it would end the iterator, and no later change would be seen
+                    LOGGER.exception("the models of the engine process could not be read")
+                else:
+                    break
+            yield served
 
-    return replace(served, changes=changes(served))
+    return replace(served, changes=changes(hello, served), manage=scheduler.manage)
 
 
 async def _served(scheduler: RemoteScheduler, hello: Hello, known: Iterable[Model] = ()) -> ServedModels:
     """Return what the engine process serves; tokenizers of models that are known are not read again."""
     models = {model.name: model for model in await asyncio.to_thread(hello.models, known)}
-    left_out = [SkippedBundle(*each) for each in hello.left_out]
-    registry = Registry(models, hello.defaults, left_out, hello.first)
+    registry = Registry(models, hello.defaults, first=hello.first, **hello.registry_lists)
     return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens, hello.slots)

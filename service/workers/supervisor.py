@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from service.engine.bundle_folders import FoundBundles
 from service.logs import LOGGER, log_signal
 from service.settings import ServeSettings
-from service.system import FAILURE, STOPS, handled
+from service.system import FAILURE, HANG_UP, STOPS, handled
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
@@ -38,10 +38,9 @@ END_S = 10.0
 _CHILD = """
 import signal, sys
 sys.path[:] = {path!r}
-from service.system import STOPS, exit_at_once, is_ignored
+from service.system import HANG_UP, STOPS, exit_at_once
 for number in STOPS:
-    if not is_ignored(number):
-        signal.signal(number, signal.SIG_IGN if {ignores!r} else exit_at_once)
+    signal.signal(number, signal.SIG_IGN if {ignores!r} or number == HANG_UP else exit_at_once)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 from {entry} import main
 sys.exit(main(sys.argv))
@@ -106,9 +105,11 @@ class Supervisor:
             try:
                 while self._step():
                     with suppress(Empty):
-                        if (number := signals.get(timeout=self._idle_s())) in STOPS:
+                        number = signals.get(timeout=self._idle_s())
+                        if number == HANG_UP:
+                            self._look_again()
+                        elif number in STOPS:
                             log_signal(number)
-                            # A hang-up means the same as SIGTERM to the frontends.
                             self._stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             finally:
                 for child in self._children:
@@ -246,6 +247,13 @@ class Supervisor:
         child.pause_s = min(2 * child.pause_s, MAX_PAUSE_S)
         child.announces = False
         child.restarts += 1
+
+    def _look_again(self) -> None:
+        """Have the engine process look at its bundles; one that starts reads them anyway."""
+        LOGGER.info("SIGHUP: the bundles are looked at again")
+        engine = self._children[0].process
+        if engine is not None and HANG_UP is not None:
+            engine.send_signal(HANG_UP)
 
     def _stop(self, number: signal.Signals) -> None:
         """Tell the frontends to finish; the engine process runs until they have."""

@@ -20,6 +20,7 @@ UNITS = (
     "_ms",
     "_s",
     "_connections",
+    "_generations",
     "_threads",
     "_per_slot",
     "_per_request",

@@ -8,6 +8,7 @@ from pathlib import Path
 from bert.bundle import read_bundle
 from bert.errors import ServiceError
 from bert.tokenizer import Tokenizer
+from service.engine.models import ID_DIGITS
 from service.settings import ServeSettings
 from service.workers.engine_process import EngineWorker
 from service.workers.messages import (
@@ -48,13 +49,15 @@ class Service:
             bundles=[bundle], engine_slots=1, batch_tokens=128, max_queue_tokens=max_queue_tokens
         )
         self.server = EngineWorker(settings, folder)
+        manifest = read_bundle(bundle).manifest
+        self.model = f"{manifest.name}@{manifest.sha256[:ID_DIGITS]}"
         tokenizer = Tokenizer.load(read_bundle(bundle).tokenizer_path)
         self.texts = [
             tokenizer.single(text) for text in tokenizer.pieces(["a film", "dull", "paris is long"])
         ]
 
-    def request(self, key: int, *, model: str = "mood", deadline: float = NEVER) -> Submit:
-        return Submit.of(key, model, "classification", deadline, self.texts)
+    def request(self, key: int, *, model: str = "", deadline: float = NEVER) -> Submit:
+        return Submit.of(key, model or self.model, "classification", deadline, self.texts)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Frontend]:

@@ -13,9 +13,12 @@ from service.workers.messages import Connection, Done, Hello, Message, Submit
 from service.workers.remote_scheduler import RemoteScheduler
 from service.workers.runtime_dir import SOCKET
 
+MODEL = "m@v1"
+"""Id of the model that requests are for."""
 
-def hello(max_tokens: int, version: str = "v1") -> Hello:
-    return Hello(max_tokens, {"m": 64}, {"m": "classification"}, {"m": version})
+
+def hello(max_tokens: int, model: str = MODEL, origin: str = "v1") -> Hello:
+    return Hello(max_tokens, {model: 64}, {model: "classification"}, {model: origin})
 
 
 class PlayedEngine:
@@ -68,7 +71,7 @@ def submitted(
 ) -> "asyncio.Task[SubmitResult]":
     ids = np.arange(tokens, dtype=np.int32)
     text = Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
-    return asyncio.create_task(scheduler.submit("m", [text], lane=lane))
+    return asyncio.create_task(scheduler.submit(MODEL, [text], lane=lane))
 
 
 def value(result: SubmitResult) -> float:
@@ -76,13 +79,9 @@ def value(result: SubmitResult) -> float:
     return float(output[0, 0])
 
 
-changed: list[Path] = []
-"""Where a frontend would have ended itself."""
-
-
 def run(folder: Path, scenario: Callable[[RemoteScheduler], Awaitable[None]]) -> None:
     async def main() -> None:
-        scheduler = RemoteScheduler(folder, lambda: changed.append(folder))
+        scheduler = RemoteScheduler(folder)
         try:
             async with asyncio.timeout(10):
                 await scenario(scheduler)

@@ -28,7 +28,7 @@ class GatedEngine:
 @contextmanager
 def gated(live: Live, model: str) -> Iterator[GatedEngine]:
     """Put a closed gate before a model's engine; it opens at the block's end at the latest."""
-    engines = live.scheduler._engines
+    engines, model = live.scheduler._engines, live.loaded.registry.models[model].id
     assert isinstance(engines, dict)
     engine = engines[model] = GatedEngine(engines[model])
     try:

@@ -99,6 +99,15 @@ class CompatibleApi:
 
         return register
 
+    def order(self, path: str, *, answer: Any) -> Callable[[Get], Get]:
+        """Register a handler of POST that asks for no result of a model."""
+
+        def register(handler: Get) -> Get:
+            self._add(handler, (path,), "POST", openapi.DirectRoute, answer, {})
+            return handler
+
+        return register
+
     def _add(
         self,
         handler: Callable[..., Awaitable[Response]],
@@ -150,7 +159,7 @@ def check_ready(request: Request, name: str | None = None) -> None:
     if name is None:
         why_not = service.why_not_ready()
     elif name in service.loaded.registry.models:
-        why_not = service.why_model_not_ready(name)
+        why_not = service.why_model_not_ready(service.loaded.registry.models[name])
     else:  # without the names that are loaded: these paths need no key
         raise ProblemError(404, "unknown-model", f"there is no model {displayed(name)!r}")
     if why_not is not None:
@@ -228,7 +237,7 @@ def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
         "model_type": kind,
         "max_concurrent_requests": settings.max_connections,
         "max_input_length": spec.max_tokens,
-        "max_batch_tokens": service.loaded.budgets[model.name],
+        "max_batch_tokens": service.loaded.budgets[model.id],
         "max_batch_requests": None,
         "max_client_batch_size": _most_inputs(spec, settings.max_texts_per_request),
         "auto_truncate": auto_truncate,

@@ -22,6 +22,7 @@ from service.http.compat.base import (
     fields_of,
     not_served,
 )
+from service.http.compat.oip_repository import add_repository
 from service.http.compat.oip_tensors import HEADER, InferRequest, fill
 from service.http.compat.requests import CompatibleRequest, Flag, only, refused, validate
 from service.http.lifecycle import service_of
@@ -59,9 +60,9 @@ class InferRoute(CompatibleRoute):
 
 
 def write_error(problem: ProblemError, request_id: str) -> Response:
-    """Return the protocol's error; bad fields are a 400."""
+    """Return the protocol's error; bad fields, and bundles that cannot be loaded, are a 400."""
     return error_response(
-        problem, 400 if problem.status == 422 else problem.status, {"error": problem.detail}
+        problem, 400 if problem.status in (409, 422) else problem.status, {"error": problem.detail}
     )
 
 
@@ -72,16 +73,16 @@ API = CompatibleApi(
     write_error=write_error,
     route_class=InferRoute,
 )
+add_repository(API)
+EXTENSIONS = ["binary_tensor_data", "model_repository"]
 _TEXT = {"name": "text", "datatype": "BYTES", "shape": [-1]}
 _LABEL = {"name": "label", "datatype": "BYTES", "shape": [1], "data": ["positive"]}
 
 
-@API.get("/v2", answer={"name": "bert-serve", "version": "0.1.0", "extensions": ["binary_tensor_data"]})
+@API.get("/v2", answer={"name": "bert-serve", "version": "0.1.0", "extensions": EXTENSIONS})
 async def server(request: Request) -> Response:
     """Describe the server."""
-    return answer(
-        {"name": "bert-serve", "version": request.app.version, "extensions": ["binary_tensor_data"]}
-    )
+    return answer({"name": "bert-serve", "version": request.app.version, "extensions": EXTENSIONS})
 
 
 @API.get("/v2/health/live", answer={"live": True}, needs_key=False)

@@ -140,5 +140,5 @@ def _described(request: Request, model: Model) -> dict[str, object]:
         "created": int(datetime.fromisoformat(stamp).timestamp()) if stamp else 0,
         "owned_by": "bert-serve",
         "name": model.name,
-        "ready": service_of(request).why_model_not_ready(model.name) is None,
+        "ready": service_of(request).why_model_not_ready(model) is None,
     }

@@ -19,7 +19,7 @@ from service.engine.measure import measure
 from service.engine.models import OpenedModel
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
-from service.workers.open_models import fit_throughput
+from service.workers.scheduled_models import fit_throughput
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 
@@ -66,6 +66,7 @@ def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_pat
     labels = ("O", "B-X") if task in ("classification", "ner") else ()
     write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
     models = load(tmp_path)
-    curve = measure(models, SlotLayout(1, 1))["short"].curve
+    (measured,) = measure(models, SlotLayout(1, 1)).values()
+    curve = measured.curve
     speed = fit_throughput(curve, knee(curve), 1)
     assert speed.budget >= 64 and speed.tokens_per_s > 0

@@ -46,7 +46,7 @@ def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_second_start_measures_nothing(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = count_measurements(monkeypatch)
     first = measure([model], ONE, use_cache=True)
-    assert measure([model], ONE, use_cache=True) == first == {"mood": Measurement(CURVE)}
+    assert measure([model], ONE, use_cache=True) == first == {model.id: Measurement(CURVE)}
     assert asked == ["mood"]
     assert cache_file(model.bundle).name == "mood.tuning.json"
     assert json.loads(cache_file(model.bundle).read_text())[0]["machine"]["cores"] >= 1
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_read_is_measured_again(
 ) -> None:
     cache_file(model.bundle).write_bytes(text.encode("utf-8", "surrogatepass"))
     asked = count_measurements(monkeypatch)
-    assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)}
+    assert measure([model], ONE, use_cache=True) == {model.id: Measurement(CURVE)}
     assert measure([model], ONE, use_cache=True) and asked == ["mood"]
 
 
@@ -112,7 +112,7 @@ def test_a_malformed_entry_is_measured_again(
     content = [{"machine": machine, "curve": curve, "wide_from": None, "cost": None}]
     cache_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
     asked = count_measurements(monkeypatch)
-    assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)} and asked == ["mood"]
+    assert measure([model], ONE, use_cache=True) == {model.id: Measurement(CURVE)} and asked == ["mood"]
 
 
 def test_without_a_writable_cache_each_start_measures(
@@ -121,7 +121,7 @@ def test_without_a_writable_cache_each_start_measures(
     asked = count_measurements(monkeypatch)
     monkeypatch.setattr(tuning_cache, "cache_file", lambda bundle: bundle.folder / "nowhere" / "x.json")
     for _ in range(2):
-        assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)}
+        assert measure([model], ONE, use_cache=True) == {model.id: Measurement(CURVE)}
     assert asked == ["mood", "mood"]
 
 

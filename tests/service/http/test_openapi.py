@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 import pytest
 from fastapi import FastAPI
 
+from service.http import admin
 from service.http.app import create_app
 from service.http.openapi import PROBLEMS
 from service.settings import ServeSettings
@@ -38,7 +39,7 @@ def test_every_endpoint_has_an_example_of_request_and_answer(document: dict[str,
             else:
                 assert "example" in next(iter(content.values())), path
             assert operation["description"], path
-            if method == "post":
+            if method == "post" and not admin.PATHS.fullmatch(path):  # those take no body
                 assert "example" in operation["requestBody"]["content"]["application/json"], path
 
 

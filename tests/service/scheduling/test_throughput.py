@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from bert.packing import CostModel
 from service.engine.cost_curve import CostPoint
-from service.workers.open_models import fit_throughput
+from service.workers.scheduled_models import fit_throughput
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 

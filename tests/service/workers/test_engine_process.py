@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert.bundle import read_bundle
-from bert.errors import DeadlineExceededError, EngineError, QueueFullError
+from bert.errors import DeadlineExceededError, EngineError, ModelReplacedError, QueueFullError
 from bert.tokenizer import Encoding
 from service.engine.models import Outputs
 from service.engine.onnx_engine import OnnxEngine
@@ -46,7 +46,9 @@ def test_it_says_what_it_has_loaded_and_answers_with_the_engines_outputs(
         got = [output.tolist() for output in answer.result().outputs]
         assert np.allclose(np.concatenate(got), np.concatenate(outputs(service.texts, bundles / "mood")))
         hello = frontend.got[0]
-        assert isinstance(hello, Hello) and hello.budgets == {"mood": 128} and hello.max_tokens >= 16_384
+        assert (
+            isinstance(hello, Hello) and hello.budgets == {service.model: 128} and hello.max_tokens >= 16_384
+        )
 
     service.run(scenario)
 
@@ -57,7 +59,7 @@ def test_every_frontend_hears_how_it_goes(service: Service) -> None:
             while not all(any(isinstance(m, Health) for m in each.got) for each in (frontend, other)):
                 await asyncio.sleep(0.01)
             health = next(m for m in other.got if isinstance(m, Health))
-            assert health.suspects == [] and health.tokens_per_s["mood"] > 0
+            assert health.suspects == [] and health.tokens_per_s[service.model] > 0
 
     service.run(scenario)
 
@@ -91,7 +93,7 @@ def test_the_requests_of_a_frontend_that_is_gone_are_forgotten(service: Service)
 def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
     async def scenario(frontend: Frontend) -> None:
         frontend.connection.send(service.request(1, model="nope"))
-        assert isinstance(await frontend.answer(1), EngineError)
+        assert isinstance(await frontend.answer(1), ModelReplacedError)
         frontend.connection.send(service.request(2, deadline=time.monotonic() - 1))
         assert isinstance(await frontend.answer(2), DeadlineExceededError)
         frontend.connection.send(Health([], {}))  # nothing that a frontend says

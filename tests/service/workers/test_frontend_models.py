@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle import read_bundle
+from bert.bundle import Bundle, read_bundle
 from bert.errors import ModelLeftOutError
-from bert.manifest import SHA256
+from service.engine.models import ID_DIGITS
 from service.http import lifecycle
 from service.http.lifecycle import Service
 from service.metrics import Metrics
@@ -22,15 +22,19 @@ from service.workers.remote_scheduler import connect_models
 from tests.support.played_engine import PlayedEngine, until
 
 
+def id_of(bundle: Bundle) -> str:
+    return f"{bundle.manifest.name}@{bundle.manifest.sha256[:ID_DIGITS]}"
+
+
 def hello_of(*folders: Path) -> Hello:
     """Return what an engine process says of tiny bundles."""
     bundles = [read_bundle(folder) for folder in folders]
-    manifests = [bundle.manifest for bundle in bundles]
+    manifests = {id_of(bundle): bundle.manifest for bundle in bundles}
     return Hello(
         1_000,
-        {manifest.name: 64 for manifest in manifests},
-        {manifest.name: manifest.task.task for manifest in manifests},
-        {manifest.name: str(manifest.to_dict()[SHA256]) for manifest in manifests},
+        dict.fromkeys(manifests, 64),
+        {name: manifest.task.task for name, manifest in manifests.items()},
+        {name: manifest.sha256 for name, manifest in manifests.items()},
         bundles=[
             (str(bundle.folder), json.dumps(bundle.manifest.to_dict()), bundle.read("tokenizer.json"), "")
             for bundle in bundles
@@ -85,7 +89,7 @@ def test_no_probe_counts_while_the_engine_is_away(
         await engine.start()
         async with frontend(tmp_path) as service:
             engine.answers = False
-            engine.connections[-1].send(Health(["mood"], {}))
+            engine.connections[-1].send(Health([id_of(read_bundle(bundles / "mood"))], {}))
             await until(lambda: bool(service.loaded.scheduler.suspects()))
             service.probe_soon()
             await until(lambda: len(engine.submitted) > engine.answered)
@@ -96,7 +100,7 @@ def test_no_probe_counts_while_the_engine_is_away(
             successor = Engine(tmp_path, bundles / "mood")
             await successor.start()
             await until(lambda: service.loaded.scheduler.health_error() is None)
-            assert service.why_model_not_ready("mood") is None
+            assert service.why_model_not_ready(service.loaded.registry.models["mood"]) is None
             assert not successor.submitted  # there was nothing to probe
         await successor.die()
 
@@ -140,6 +144,8 @@ def test_a_model_that_goes_while_it_is_checked_leaves_nothing_behind(bundles: Pa
             await until(lambda: len(engine.submitted) > engine.answered)
             assert info(service) == {"mood": 1, "names": 1}
             engine.connections[-1].send(hello_of(bundles / "mood"))
+            await asyncio.sleep(0.01)
+            engine.answers = True
             await until(lambda: "names" not in service.loaded.registry.models)
             assert service.why_not_ready() is None
             assert info(service) == {"mood": 1, "names": 0}

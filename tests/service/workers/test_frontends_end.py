@@ -44,7 +44,7 @@ def left_in(temporary: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("running", "number"),
-    [(2, signal.SIGTERM), (1, signal.SIGHUP)],
+    [(2, signal.SIGTERM), (1, signal.SIGTERM)],
     indirect=["running"],
 )
 def test_after_a_signal_what_is_in_flight_is_answered_and_nothing_stays(

@@ -38,7 +38,7 @@ def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
         raise EngineError("an illegal memory access was encountered")
 
     async def scenario(frontend: Frontend) -> None:
-        service.server._on_gpu = {"mood"} if on_gpu else set()
+        service.server._on_gpu = {service.model} if on_gpu else set()
         monkeypatch.setattr(OnnxEngine, "run", lost)
         for key in range(SUSPECT_AFTER):
             assert not ended
@@ -65,12 +65,12 @@ def test_a_probe_waits_for_a_last_attempt_which_runs_alone(
         return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:
-        service.server._on_gpu = {"mood"}
+        service.server._on_gpu = {service.model}
         monkeypatch.setattr(OnnxEngine, "run", gated)
         frontend.connection.send(replace(service.request(1), attempts=MAX_RETRIES))
         while not batches:
             await asyncio.sleep(0.001)
-        monkeypatch.setattr(service.server._scheduler, "suspects", lambda: {"mood"})
+        monkeypatch.setattr(service.server._scheduler, "suspects", lambda: {service.model})
         probe = asyncio.create_task(service.server._probe_gpu())
         await asyncio.sleep(0.1)
         assert service.server._scheduler.queue.texts == 0, "nothing waits beside the last attempt"
@@ -91,8 +91,8 @@ def test_a_probe_that_cannot_be_made_is_logged_and_heartbeats_go_on(
     service.server._beat = beats.append
 
     async def scenario(_: Frontend) -> None:
-        service.server._on_gpu = {"mood"}
-        monkeypatch.setattr(service.server._scheduler, "suspects", lambda: {"mood"})
+        service.server._on_gpu = {service.model}
+        monkeypatch.setattr(service.server._scheduler, "suspects", lambda: {service.model})
         while "the GPU could not be probed with mood" not in caplog.text:
             await asyncio.sleep(0.005)
         seen = len(beats)

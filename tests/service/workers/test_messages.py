@@ -12,7 +12,9 @@ from bert.errors import (
     DeadlineExceededError,
     EngineError,
     InputError,
+    LoadError,
     ModelLeftOutError,
+    ModelReplacedError,
     NoDefaultModelError,
     NotReadyError,
     QueueFullError,
@@ -31,7 +33,19 @@ from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
 from service.scheduling.scheduler_protocol import SubmitResult
 from service.workers import messages
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
+from service.workers.messages import (
+    Cancel,
+    Done,
+    Failed,
+    Health,
+    Hello,
+    Managed,
+    ManageModel,
+    Message,
+    Started,
+    Submit,
+    Taken,
+)
 from tests.support.tiny import SPECS
 
 Sent = TypeVar("Sent", bound=Message)
@@ -44,8 +58,14 @@ EXAMPLES: list[Message] = [
         {"classification": "mood"},
         [("bundles/mood", "{}", b"\x00\xff", "")],
         [("torn", "", "no manifest")],
+        unloaded=[("names", "ner", "unloaded")],
+        failed=[("mood", "classification", "damaged")],
+        number=2**62 + 1,
     ),
     Health(["mood", "names"], {"mood": 1.5}),
+    Taken(2**62 + 1, ["mood@1f2e"]),
+    ManageModel(2**62 + 1, "load", "北京"),
+    Managed(2**62 + 1),
     Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32)), lane="web", share=0.5),
     Cancel(2**62 + 1),
     Started(2**62 + 1),
@@ -58,6 +78,8 @@ ERRORS: list[ServiceError] = [
     NoDefaultModelError("qa", ["mood"]),
     RequestTooLargeError(900, 100),
     ModelLeftOutError("mood"),
+    ModelReplacedError("mood"),
+    LoadError("bundles/mood is damaged"),
     QueueFullError(900, 1000, 2.5),
     TooLateError(900, 1000, 2.5, 31.0, 29.5, tokens_per_s=1234.5, sizes=(512.0, float("inf"))),
     RateLimitedError("web", "10 requests in progress", 0.5, 10),

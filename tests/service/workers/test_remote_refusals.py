@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import ModelLeftOutError, NotReadyError, QueueFullError
+from bert.errors import ModelLeftOutError, ModelReplacedError, NotReadyError, QueueFullError
 from service.scheduling.fair_queue import Lane
 from service.workers.messages import (
     Health,
     Hello,
 )
 from service.workers.remote_scheduler import AWAY_S, LONG_AWAY_S, SILENT_S, RemoteScheduler
-from tests.support.played_engine import PlayedEngine, changed, hello, run, submitted, until, value
+from tests.support.played_engine import MODEL, PlayedEngine, hello, run, submitted, until, value
 
 
 def test_while_the_engine_is_away_no_more_wait_than_it_would_take(tmp_path: Path) -> None:
@@ -192,15 +192,34 @@ def test_an_engine_that_has_read_other_bundles_gets_nothing(tmp_path: Path) -> N
         await scheduler.hello()
         early = submitted(scheduler)
         await first.requests(1)
-        second.hello = hello(100, "v2")
+        second.hello = hello(100, "m@v2", "v2")
         await first.die()
         await second.start()
-        with pytest.raises(NotReadyError, match="bundles of m were changed while they were served"):
-            await early
-        with pytest.raises(NotReadyError, match="were changed"):  # at once: no engine will ever run it
-            await submitted(scheduler)
-        assert changed.count(tmp_path) == 1 and second.submitted == []
-        assert scheduler.health_error() is not None
+        for task in (early, submitted(scheduler)):  # at once: no engine will ever run it
+            with pytest.raises(ModelReplacedError, match="model 'm' was replaced while"):
+                await task
+        assert second.submitted == [] and scheduler.health_error() is None
+        await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_a_bundle_of_the_same_checkpoint_answers_what_was_read_for_the_one_before(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        first, second = PlayedEngine(tmp_path), PlayedEngine(tmp_path)
+        await first.start()
+        await scheduler.hello()
+        early = submitted(scheduler)
+        await first.requests(1)
+        second.hello = hello(100, "m@int8", "v1")
+        await first.die()
+        await second.start()
+        await second.requests(1)
+        late = submitted(scheduler)
+        for request in await second.requests(2):
+            assert request.model == "m@int8"
+            second.answer(request, 1)
+        assert value(await early) == value(await late) == 1
         await second.die()
 
     run(tmp_path, scenario)
@@ -211,16 +230,15 @@ def test_a_model_that_comes_back_with_another_hash_is_never_asked_with_the_old_t
         first, second = PlayedEngine(tmp_path), PlayedEngine(tmp_path)
         await first.start()
         await scheduler.hello()
-        second.hello = Hello(100, {}, {}, {})
+        second.hello = Hello(100, {}, {}, {}, left_out=[("m", "classification", "damaged")])
         early = submitted(scheduler)
         await first.die()
         await second.start()
         with pytest.raises(ModelLeftOutError):
             await early
-        assert tmp_path not in changed and scheduler.health_error() is None
-        second.connections[-1].send(hello(100, "v2"))
-        await until(lambda: tmp_path in changed)
-        with pytest.raises(NotReadyError, match="bundles of m were changed while they were served"):
+        second.connections[-1].send(hello(100, "m@v2", "v2"))
+        await until(lambda: scheduler._hello is not None and "m@v2" in scheduler._hello.tasks)
+        with pytest.raises(ModelReplacedError):
             await submitted(scheduler)
         assert second.submitted == []
         await second.die()
@@ -233,7 +251,7 @@ def test_retry_after_of_a_full_engine_is_the_time_it_needs_for_the_excess(tmp_pa
         engine = PlayedEngine(tmp_path)
         await engine.start()
         await scheduler.hello()
-        engine.connections[-1].send(Health([], {"m": 8.0}))
+        engine.connections[-1].send(Health([], {MODEL: 8.0}))
         await until(lambda: bool(scheduler._health.tokens_per_s))
         waiting = submitted(scheduler, 100)
         await engine.requests(1)

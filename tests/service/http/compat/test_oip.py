@@ -41,7 +41,7 @@ def texts_of(triton: Any, name: str, texts: list[str], shape: list[int] | None =
 def test_the_server_and_its_models_are_described(client: Any, wired: Live) -> None:
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("meaning")
     assert not client.is_model_ready("nope")
-    assert client.get_server_metadata()["extensions"] == ["binary_tensor_data"]
+    assert client.get_server_metadata()["extensions"] == ["binary_tensor_data", "model_repository"]
     found = client.get_model_metadata("mood")
     assert found["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     assert {"name": "scores", "datatype": "FP32", "shape": [-1, 2]} in found["outputs"]

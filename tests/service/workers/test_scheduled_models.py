@@ -1,7 +1,7 @@
 """The bound of the queue follows from the measurements of a start."""
 
 from service.scheduling.fair_queue import Throughput
-from service.workers.open_models import MAX_QUEUE_TOKENS, MIN_QUEUE_TOKENS, queue_bound
+from service.workers.scheduled_models import MAX_QUEUE_TOKENS, MIN_QUEUE_TOKENS, queue_bound
 
 
 def test_the_queue_holds_what_the_fastest_model_does_in_a_requests_time() -> None:

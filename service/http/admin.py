@@ -1,0 +1,80 @@
+"""Endpoints that change what is served: load, unload and roll back a model. They need a key of their own."""
+
+import hmac
+import re
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from bert.errors import NotReadyError
+from service.http import openapi
+from service.http.lifecycle import check_admin_port, service_of
+from service.http.problems import ProblemError
+from service.http.request_body import header
+from service.scheduling.scheduler_protocol import LOAD, ROLLBACK, UNLOAD
+from service.tasks.schema import Schema
+
+admin = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
+PATHS = re.compile(r"/models/[^/]+/(load|unload|rollback)|/v2/repository/(index|models/[^/]+/(load|unload))")
+"""Paths of all endpoints that `check_admin` guards; the key of other requests does not count there."""
+_ERRORS = openapi.problems(403, 404, 409, 503)
+
+
+class ManagedResponse(Schema):
+    """What was done."""
+
+    model: str
+    status: str
+
+
+def _example(status: str) -> dict[int | str, dict[str, object]]:
+    return openapi.success({"model": "sentiment", "status": status}) | _ERRORS
+
+
+@admin.post("/models/{name}/load", response_model=ManagedResponse, responses=_example("loaded"))
+async def load(request: Request) -> Response:
+    """Serve what lies in a model's folder now. If that fails, what is served goes on."""
+    return await _managed(request, LOAD, "loaded")
+
+
+@admin.post("/models/{name}/unload", response_model=ManagedResponse, responses=_example("unloaded"))
+async def unload(request: Request) -> Response:
+    """Serve a model no more, and free its memory."""
+    return await _managed(request, UNLOAD, "unloaded")
+
+
+@admin.post("/models/{name}/rollback", response_model=ManagedResponse, responses=_example("rolled_back"))
+async def rollback(request: Request) -> Response:
+    """Serve again what was served before the last change of a model."""
+    return await _managed(request, ROLLBACK, "rolled_back")
+
+
+async def _managed(request: Request, action: str, status: str) -> Response:
+    name = str(request.path_params["name"])
+    await manage(request, action, name)
+    return JSONResponse(ManagedResponse(model=name, status=status).model_dump())
+
+
+async def manage(request: Request, action: str, name: str) -> None:
+    """Do what `Manage` describes if the request may. Raises the 403, and what `Manage` raises."""
+    service = service_of(request)
+    check_admin(request)
+    run = service.loaded.manage
+    if run is None:
+        raise NotReadyError("the models of this service cannot be changed while it runs")
+    await run(action, name)
+
+
+def check_admin(request: Request) -> None:
+    """Raise the 403 unless the request bears the key of `admin_api_key`, and the 404 unless it came to the admin port."""
+    check_admin_port(request)
+    settings = service_of(request).settings
+    if settings.admin_api_key is None:
+        detail = "models are changed over HTTP only where the setting admin_api_key is set"
+        raise ProblemError(403, "forbidden", detail)
+    scheme, _, token = (header(request.scope, b"authorization") or "").partition(" ")
+    sent = token.strip() if scheme.lower() == "bearer" else header(request.scope, b"x-api-key") or ""
+    if not hmac.compare_digest(sent.encode(), settings.admin_api_key.get_secret_value().encode()):
+        detail = "send the key of admin_api_key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+        raise ProblemError(403, "forbidden", detail, reason="unauthorized")

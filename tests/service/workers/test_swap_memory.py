@@ -1,0 +1,61 @@
+"""A new version that surely does not fit into the memory is refused before it is opened."""
+
+from pathlib import Path
+
+import pytest
+
+from bert.errors import BundleError
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader
+from service.system import free_memory
+from service.workers import served_bundles
+from service.workers.served_bundles import check_memory
+
+GIB = 2**30
+V2 = ("memory.max", "memory.current", "active_file", "inactive_file")
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file")
+
+
+def test_a_bundle_that_does_not_fit_is_refused_with_the_numbers(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = bundles / "mood"
+    needed = sum(file.stat().st_size for file in folder.iterdir() if file.suffix in (".onnx", ".npy"))
+    monkeypatch.setattr(served_bundles, "free_memory", lambda: needed)
+    check_memory(folder, [])
+    monkeypatch.setattr(served_bundles, "free_memory", lambda: needed - 1)
+    with pytest.raises(
+        BundleError, match=r"at least 0 MiB of memory beside what is served, and 0 MiB are free"
+    ):
+        check_memory(folder, [])
+    served = BundleLoader(find_bundles([bundles / "names"]), threads=1).open(bundles / "names")
+    check_memory(folder, [served])  # over one base: their tables are in memory once
+    monkeypatch.setattr(served_bundles, "free_memory", lambda: None)
+    check_memory(folder, [])
+
+
+@pytest.mark.parametrize("names", [V2, V1], ids=["v2", "v1"])
+def test_the_free_memory_is_what_the_tightest_limit_leaves(tmp_path: Path, names: tuple[str, ...]) -> None:
+    limit, usage, active, inactive = names
+    is_v2 = names is V2
+    for file, text in {
+        "proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {8 * 2**20} kB\n",
+        "proc/self/cgroup": "0::/a/b\n" if is_v2 else "4:memory:/a/b\n",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert free_memory(tmp_path) == 8 * GIB
+    outer = tmp_path / "sys/fs/cgroup" / ("a" if is_v2 else "memory/a")
+    for folder, most in ((outer, str(4 * GIB)), (outer / "b", "max" if is_v2 else str(2**63 - 4096))):
+        folder.mkdir(parents=True)
+        (folder / limit).write_text(f"{most}\n")
+        (folder / usage).write_text(f"{3 * GIB}\n")
+        (folder / "memory.stat").write_text(f"anon 1\n{active} {GIB // 2}\n{inactive} {GIB // 4}\n")
+    assert free_memory(tmp_path) == GIB + GIB // 2 + GIB // 4
+    (outer / usage).write_text(f"{5 * GIB}\n")
+    assert free_memory(tmp_path) == 0
+
+
+def test_it_is_known_here() -> None:
+    free = free_memory()
+    assert free is None or free > 0
