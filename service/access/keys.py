@@ -92,6 +92,14 @@ def keys_of(settings: ServeSettings) -> list[Key]:
     return [*own, *keys.values()]
 
 
+def has_admin(settings: ServeSettings) -> bool:
+    """Tell whether a key may change models."""
+    try:
+        return settings.admin_api_key is not None or any(key.rules.admin for key in keys_of(settings))
+    except ConfigError:  # since the start
+        return False
+
+
 def _entry(name: object, entry: object) -> tuple[str, KeyEntry]:
     """Return a checked entry; raises ValueError without its values, which may be keys in the wrong place."""
     if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse, Response
 
 from bert.errors import NotReadyError
 from service.http import openapi
+from service.http.authorise import sent_key
 from service.http.lifecycle import check_admin_port, service_of
 from service.http.problems import ProblemError
-from service.http.request_body import header
 from service.scheduling.scheduler_protocol import LOAD, ROLLBACK, UNLOAD
 from service.tasks.schema import Schema
 
@@ -59,22 +59,26 @@ async def _managed(request: Request, action: str, status: str) -> Response:
 async def manage(request: Request, action: str, name: str) -> None:
     """Do what `Manage` describes if the request may. Raises the 403, and what `Manage` raises."""
     service = service_of(request)
-    check_admin(request)
+    await check_admin(request)
     run = service.loaded.manage
     if run is None:
         raise NotReadyError("the models of this service cannot be changed while it runs")
     await run(action, name)
 
 
-def check_admin(request: Request) -> None:
-    """Raise the 403 unless the request bears the key of `admin_api_key`, and the 404 unless it came to the admin port."""
+async def check_admin(request: Request) -> None:
+    """Raise the 403 unless the request's key may change models, and the 404 unless it came to the admin port."""
     check_admin_port(request)
-    settings = service_of(request).settings
-    if settings.admin_api_key is None:
+    settings, sent = service_of(request).settings, sent_key(request.scope)
+    own = settings.admin_api_key
+    if own is not None and hmac.compare_digest(sent.encode(), own.get_secret_value().encode()):
+        return
+    grant = await request.app.keys.find(request.scope)
+    if grant is not None and grant.rules.admin:
+        request.state.context.grant = grant
+        return
+    if own is None and settings.api_keys_file is None:
         detail = "models are changed over HTTP only where the setting admin_api_key is set"
         raise ProblemError(403, "forbidden", detail)
-    scheme, _, token = (header(request.scope, b"authorization") or "").partition(" ")
-    sent = token.strip() if scheme.lower() == "bearer" else header(request.scope, b"x-api-key") or ""
-    if not hmac.compare_digest(sent.encode(), settings.admin_api_key.get_secret_value().encode()):
-        detail = "send the key of admin_api_key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-        raise ProblemError(403, "forbidden", detail, reason="unauthorized")
+    detail = "send the key of admin_api_key, or one with `admin`, as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+    raise ProblemError(403, "forbidden", detail, reason="unauthorized")

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from service.http import admin, openapi
+from service.http.authorise import Authorisation
 from service.http.compat import CompatibleApis
 from service.http.lifecycle import OpenModels, Service
 from service.http.middleware import UNCOUNTED, RequestMiddleware
@@ -53,6 +54,7 @@ class Application(FastAPI):
     """FastAPI with one middleware, and with a documented way to send API keys."""
 
     service: Service
+    keys: Authorisation
     compat: CompatibleApis
     tracing: "Tracing | None" = None
 
@@ -62,6 +64,7 @@ class Application(FastAPI):
         FastAPI's own layers handle errors, which RequestMiddleware does, and close uploaded files, which no route takes.
         Its routing costs about 23 µs a request; with its layers and request handler 74 µs (docs/decisions/0012).
         """
+        self.keys = Authorisation(self.service.settings, self.service.metrics)
         app = RequestMiddleware(
             self.router,
             self.service,
@@ -69,6 +72,7 @@ class Application(FastAPI):
             error_writer=self.compat.error_writer,
             needs_no_key=self.needs_no_key,
             record_spans=self.tracing.record if self.tracing is not None else None,
+            keys=self.keys,
         )
         origins = self.service.settings.cors_origins
         return (

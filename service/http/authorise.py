@@ -66,28 +66,32 @@ class Authorisation:
         self._wrong = WrongKeys(clock)
         self._read()
 
-    async def grant(self, scope: Scope) -> Grant:
-        """Return the grant of the request's key. Raises the 401 of a missing or wrong one, and the 429 of too many."""
+    async def find(self, scope: Scope) -> Grant | None:
+        """Return the grant of a request's key, None for a missing or wrong one. Raises the 429 of too many wrong ones."""
         if self._file is not None and self._clock() >= self._look_at:
             self._look_at = self._clock() + LOOK_EVERY_S
             if (seen := file_stamp(self._file)) != self._seen:
                 self._seen = seen
                 await asyncio.to_thread(self._read)
-        sent = _sent_key(scope)
-        if (found := self._find(sent)) is not None:
-            return found
-        client = scope.get("client")
-        if sent and (wait_s := self._wrong.count(client[0] if client else "")):
+        sent, client = sent_key(scope), scope.get("client")
+        found = self._compared(sent)
+        if found is None and sent and (wait_s := self._wrong.count(client[0] if client else "")):
             await asyncio.sleep(WRONG_PAUSE_S)
             seconds = math.ceil(wait_s)
             detail = f"this address has sent {WRONG_KEYS} wrong keys in {WRONG_WITHIN_S:.0f} s; try again in {seconds} s"
             headers = {"Retry-After": str(seconds)}
             raise ProblemError(429, "too-many-wrong-keys", detail, headers=headers, reason="wrong_keys")
+        return found
+
+    async def grant(self, scope: Scope) -> Grant:
+        """Return the grant of a request's key. Raises what `find` does, and the 401 of a missing or wrong key."""
+        if (found := await self.find(scope)) is not None:
+            return found
         detail = "send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
         headers = {"WWW-Authenticate": "Bearer"}
         raise ProblemError(401, "unauthorized", detail, headers=headers, reason="unauthorized")
 
-    def _find(self, sent: str) -> Grant | None:
+    def _compared(self, sent: str) -> Grant | None:
         """Compare a key with all; it takes the same time for any."""
         digest, found = digest_of(sent), None
         for key, grant in self._grants:
@@ -115,7 +119,7 @@ class Authorisation:
             LOGGER.info("the keys were read again: %s", ", ".join(key.name for key in keys))
 
 
-def _sent_key(scope: Scope) -> str:
+def sent_key(scope: Scope) -> str:
     """Return the key that a request sends, "" if none."""
     scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else header(scope, b"x-api-key") or ""

@@ -47,12 +47,13 @@ class RequestMiddleware:
         error_writer: Callable[[str], ErrorWriter],
         needs_no_key: Callable[[Scope], bool],
         record_spans: RecordSpans | None,
+        keys: Authorisation,
     ) -> None:
         """Wrap `app`.
 
         `paths` are the known paths; metrics label any other by its route's pattern, or as "other". `error_writer` returns
         what writes the errors of a path, `needs_no_key` tells whether a request needs no key, and `record_spans` gets each
-        finished request but those to UNCOUNTED.
+        finished request but those to UNCOUNTED; `keys` are in force.
         """
         self._app, self._service, self._paths = app, service, paths
         self._metrics, self._settings = service.metrics, service.settings
@@ -60,7 +61,7 @@ class RequestMiddleware:
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
         self._error_writer, self._needs_no_key = error_writer, needs_no_key
         self._record_spans = record_spans
-        self._keys = Authorisation(service.settings, service.metrics)
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

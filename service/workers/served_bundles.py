@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from bert.bundle import manifest_sha256, read_bundle
 from bert.errors import BertError, BundleError, LoadError, NotReadyError, UnknownModelError
+from service.access.keys import has_admin
 from service.engine.bundle_folders import FileStates, file_states, find_bundles, readable_part, settled
 from service.engine.bundle_loader import BundleLoader, duplicate_error
 from service.engine.cost_curve import Measurement
@@ -100,7 +101,7 @@ class ServedBundles:
         """Hashes of the versions before, the newest last, by the folder in whose place they were."""
         self._unloaded, self._failed = set(record.unloaded), dict[Path, SkippedBundle]()
         self._record, self._generations = record, Generations.of(self._settings)
-        self._keeps = record.keeps or bool(self._settings.watch_bundles_s or self._settings.admin_api_key)
+        self._keeps = record.keeps or bool(self._settings.watch_bundles_s) or has_admin(self._settings)
         """What is served is copied, to be able to come back to it."""
         self._retired: dict[str, float] = {}
         """Ids of models that were replaced → time at which no request can hold them any more."""

@@ -37,7 +37,7 @@ def add_repository(api: CompatibleApi) -> None:
     async def index(request: Request) -> Response:
         """List what is served, and what is not with the reason."""
         service = service_of(request)
-        check_admin(request)
+        await check_admin(request)
         only_ready = (await _body(request, IndexRequest)).ready
         registry = service.loaded.registry
         found = [
@@ -64,7 +64,7 @@ def add_repository(api: CompatibleApi) -> None:
 
 
 async def _change(request: Request, action: str) -> Response:
-    check_admin(request)
+    await check_admin(request)
     parameters = (await _body(request, ChangeRequest)).parameters
     if unknown := parameters.keys() - {"unload_dependents"}:
         raise refused(f"parameters.{min(unknown)}", "is not taken: a bundle says itself how it is served")

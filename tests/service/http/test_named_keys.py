@@ -6,13 +6,15 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bert.tokenizer import Encoding
+from service.engine.models import Outputs
 from service.http.authorise import LOOK_EVERY_S, MAX_ADDRESSES, WRONG_KEYS, WRONG_WITHIN_S, WrongKeys
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
@@ -126,29 +128,31 @@ def test_requests_of_a_key_in_progress_are_bounded(bundles: Path, keys_file: Pat
         eventually(lambda: live.get("/models", **SHOP).status == 200)
 
 
-def test_a_key_that_floods_does_not_hold_up_another(bundles: Path, keys_file: Path) -> None:
+def test_a_key_that_floods_does_not_hold_up_another(
+    bundles: Path, keys_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(keys_file, {"batch": {"key": "batch-key-1"}, "web": {"key": "web-key-1"}})
     settings: dict[str, Any] = {"api_keys_file": keys_file, "engine_slots": 1, "batch_tokens": 32}
-    with serving(bundles=[bundles / "mood"], **settings) as live, gated(live, "mood") as engine:
-        order: list[str] = []
+    with (
+        serving(bundles=[bundles / "mood"], **settings) as live,
+        gated(live, "mood") as engine,
+        ThreadPoolExecutor(65) as pool,
+    ):
+        batches, run = list[list[int]](), engine.inner.run
 
-        def ask(key: dict[str, str], name: str) -> None:
-            assert live.post("/classify", TEXT, **key).status == 200
-            order.append(name)
+        def recorded(encodings: Sequence[Encoding]) -> Outputs:
+            batches.append([len(each) for each in encodings])
+            return run(encodings)
 
-        threads = [threading.Thread(target=ask, args=(BATCH, "batch")) for _ in range(64)]
-        for thread in threads:
-            thread.start()
-        eventually(lambda: live.scheduler.queue.texts >= 55)
-        last = threading.Thread(target=ask, args=(WEB, "web"))
-        last.start()
-        eventually(
-            lambda: live.metric("bert_requests_in_flight") == 65 and len(live.scheduler._waiting) == 65
-        )
+        monkeypatch.setattr(engine.inner, "run", recorded)
+        asked = [pool.submit(live.post, "/classify", TEXT, **BATCH) for _ in range(64)]
+        eventually(lambda: len(live.scheduler._waiting) == 64)
+        asked.append(pool.submit(live.post, "/classify", {"text": "a film"}, **WEB))
+        eventually(lambda: len(live.scheduler._waiting) == 65)
         engine.gate.set()
-        for thread in (*threads, last):
-            thread.join(30)
-        assert order.index("web") < 32, "it came after 64 others, of which a batch takes five"
+        assert [future.result().status for future in asked] == [200] * 65
+        (first,) = (number for number, lengths in enumerate(batches) if 4 in lengths)
+        assert first == 1 and len(batches) > 12, "the first batch was in the engine before it came"
 
 
 def test_a_key_that_fills_the_queue_is_refused_and_another_is_not(bundles: Path, keys_file: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_key_that_fills_the_queue_is_refused_and_another_is_not(bundles: Path,
         gated(live, "mood") as engine,
         ThreadPoolExecutor(8) as pool,
     ):
-        live.scheduler.queue.throughput["mood"].tokens_per_s = 50.0
+        live.scheduler.queue.throughput[live.loaded.registry.models["mood"].id].tokens_per_s = 50.0
         asked = [pool.submit(live.post, "/classify", large, **BATCH) for _ in range(6)]
         eventually(lambda: any(future.done() for future in asked))
         for _ in range(2):
@@ -246,6 +250,22 @@ def test_operators_have_a_port_of_their_own(bundles: Path) -> None:
             assert live.get(path).status == admin.get(path).status == 200
         assert admin.get("/models").status == 401
         assert live.post("/classify", TEXT, x_api_key="correct-horse").status == 200
+
+
+def test_keys_with_admin_change_models_and_others_do_not(bundles: Path, keys_file: Path) -> None:
+    write(keys_file, {"web": {"key": "web-key-1"}, "batch": {"key": "batch-key-1", "admin": True}})
+    with serving(bundles=[bundles / "mood"], admin_port=0, api_keys_file=keys_file) as live:
+        admin = type(live)(f"http://127.0.0.1:{live.service.settings.admin_port}", live.server, live.service)
+        for path in ("/models/mood/load", "/v2/repository/index", "/v2/repository/models/mood/load"):
+            assert live.post(path, {}, **BATCH).status == 404, "on the admin port only"
+            assert admin.post(path, {}, **WEB).status == 403
+            assert admin.post(path, {}).status == 403
+            assert admin.post(path, {}, **BATCH).status == 200
+        assert live.settled_metric("bert_requests_by_key_total", key="batch", status="200") == 3
+        assert [admin.post("/models/mood/load", {}, x_api_key="wrong-key").status for _ in range(11)][
+            -2:
+        ] == [403, 429]
+        assert admin.post("/models/mood/unload", {}, **BATCH).status == 200
 
 
 def test_processes_share_the_ports_and_the_keys(bundles: Path, keys_file: Path) -> None:

@@ -36,7 +36,7 @@ def full(live: Live, model: str = "names", path: str = "/ner", body: object = LA
     live.loaded.pipeline.early_refusal._refusals.clear()  # what another test's queue said
     queue, waiting = live.scheduler.queue, list[Future[Reply]]()
     with ThreadPoolExecutor(3) as pool, gated(live, model):
-        queue.throughput[model].tokens_per_s = TOKENS_PER_S
+        queue.throughput[live.loaded.registry.models[model].id].tokens_per_s = TOKENS_PER_S
         for tokens in (104, 312, 520):  # of the first, a batch is in the engine
             waiting.append(pool.submit(live.post, path, body))
             eventually(lambda tokens=tokens: queue.tokens == tokens)
