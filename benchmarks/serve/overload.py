@@ -14,6 +14,7 @@ process is stopped meanwhile.
 
 import argparse
 import asyncio
+import itertools
 import os
 import shlex
 import signal
@@ -94,7 +95,7 @@ def storm_row(checkout: Path, number: int, running: Running, args: argparse.Name
     frontend = http_process(running.pid)
 
     def run(sent: bytes, clients: int) -> Storm:
-        return asyncio.run(storm(running.url, sent, clients, args.seconds, args.back_s))
+        return asyncio.run(storm(running.url, itertools.repeat(sent), clients, args.seconds, args.back_s))
 
     before = run(request, FEW)
     used_ms = cpu_ms(frontend)
@@ -103,7 +104,7 @@ def storm_row(checkout: Path, number: int, running: Running, args: argparse.Name
     after = run(request, FEW)
     share = worst.answered_per_s / statistics.mean([before.answered_per_s, after.answered_per_s])
     rates = [f"{each.answered_per_s:.2f}" for each in (before, worst, after)]
-    latencies = worst.latencies_ms or [0.0]
+    latencies = sorted(worst.latencies_ms) or [0.0]
     times = f"{percentile(latencies, 0.5) / 1000:.1f}, {latencies[-1] / 1000:.1f}"
     cells = [checkout.name, str(number), *rates, f"{share:.2f}", times, str(dict(worst.statuses))]
     print(f"| {' | '.join(cells)} | {used_ms / 1000:.1f} |", flush=True)
@@ -113,7 +114,9 @@ def storm_row(checkout: Path, number: int, running: Running, args: argparse.Name
 async def costs(checkout: Path, running: Running, args: argparse.Namespace) -> None:
     """Print what a refused request costs by the size of its body."""
     frontend, engine = http_process(running.pid), engine_process(running.pid)
-    filling = asyncio.create_task(storm(running.url, message(running.url), FILLING, 1e9, back_s=0.05))
+    filling = asyncio.create_task(
+        storm(running.url, itertools.repeat(message(running.url)), FILLING, 1e9, back_s=1.0)
+    )
     await asyncio.sleep(2.0)
     for size in SIZES:
         request = message(running.url, size)
