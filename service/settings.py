@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.settings import CommandSettings
 from bert.tasks.spec import TASK_NAMES
 
 ENV_PREFIX = "BERT_SERVE_"
+CANARY = "name=version:share"
+"""Form of the setting `canary`."""
 HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud")
@@ -38,6 +40,8 @@ class ServeSettings(CommandSettings):
         "bundles": "DIR,DIR...",
         "model": "NAME,NAME...",
         "default-models": "TASK=NAME,...",
+        "default-versions": "NAME=VERSION,...",
+        "canary": "NAME=VERSION:SHARE,...",
         "wires": "WIRE,WIRE...",
         "api-key": "KEY",
         "admin-api-key": "KEY",
@@ -132,6 +136,16 @@ class ServeSettings(CommandSettings):
         default={},
         description="The model that answers requests without `model`: task=name, separated by commas. Default: the "
         "first of each task in the order of `bundles`, and the oldest in a folder of bundles.",
+    )
+    default_versions: Annotated[dict[str, str], NoDecode] = Field(
+        default={},
+        description="The version of a model that answers requests for its name: name=version, separated by commas. "
+        "Default: the highest. Any version that is loaded can be asked for as `name@version`.",
+    )
+    canary: Annotated[dict[str, str], NoDecode] = Field(
+        default={},
+        description="The share of the requests for a name that another version answers: name=version:share, separated by "
+        "commas, as in `ner=3:0.05`.",
     )
     verify_hashes: bool = Field(True, description="Check each bundle's files against its manifest at start.")
     strict: bool = Field(
@@ -408,15 +422,25 @@ class ServeSettings(CommandSettings):
             )
         return value
 
-    @field_validator("default_models", mode="before")
+    @field_validator("default_models", "default_versions", "canary", mode="before")
     @classmethod
-    def _split_pairs(cls, value: object) -> object:
+    def _split_pairs(cls, value: object, info: ValidationInfo) -> object:
         if not isinstance(value, str):
             return value
         pairs = [part.partition("=") for part in value.split(",") if part]
         if not all(name for _, _, name in pairs):
-            raise ValueError("write task=name, separated by commas")
-        return {task: name for task, _, name in pairs}
+            forms = {"default_models": "task=name", "default_versions": "name=version"}
+            raise ValueError(f"write {forms.get(info.field_name or '', CANARY)}, separated by commas")
+        return {key.strip(): name.strip() for key, _, name in pairs}
+
+    @field_validator("canary")
+    @classmethod
+    def _check_canary(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, canary in value.items():
+            version, _, share = canary.rpartition(":")
+            if not version or not re.fullmatch(r"0(\.\d+)?|1(\.0+)?", share):
+                raise ValueError(f"{name}={canary}: write {CANARY}, the share from 0 to 1")
+        return value
 
     @field_validator("api_key", "admin_api_key")
     @classmethod

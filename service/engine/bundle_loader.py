@@ -161,12 +161,17 @@ def _without_duplicates(
 def duplicate_error(
     model: Model | SkippedBundle, others: Iterable[Model | SkippedBundle]
 ) -> BundleError | None:
-    """Return an error if one of the others is a model with the same name."""
+    """Return an error if one of the others is a model with the same name and version."""
     for other in others:
-        if isinstance(model, Model) and isinstance(other, Model) and model.name == other.name:
+        if (
+            isinstance(model, Model)
+            and isinstance(other, Model)
+            and model.name == other.name
+            and model.bundle.manifest.version == other.bundle.manifest.version
+        ):
             return BundleError(
-                f"two bundles have the name {model.name!r}: {other.bundle.folder} and {model.bundle.folder}; "
-                "export one by another --name"
+                f"two bundles have the name {model.name!r} and version {model.bundle.manifest.version!r}: "
+                f"{other.bundle.folder} and {model.bundle.folder}; export one by another --name or --version"
             )
     return None
 

@@ -159,6 +159,7 @@ class Registry:
     """Models by name, and the name of each task's default."""
 
     models: Mapping[str, Model]
+    """The default version of each model by its name, the others by NAME@VERSION."""
     defaults: Mapping[str, str]
     """Task → name; the name may be that of a bundle that was left out."""
     left_out: Sequence[SkippedBundle] = ()
@@ -175,14 +176,16 @@ class Registry:
         chosen: Mapping[str, str],
         unloaded: Sequence[SkippedBundle] = (),
         failed: Sequence[SkippedBundle] = (),
+        versions: Mapping[str, str] | None = None,
     ) -> "Registry":
         """Return the registry of all bundles, the skipped and the `unloaded` ones included.
 
-        Raises ConfigError for a `chosen` default that is not there.
+        `versions` are the default versions that were chosen, by name. Raises ConfigError for a `chosen` default that is not
+        there.
         """
         names = [(each.name, each.task) for each in every]
         return Registry(
-            {each.name: each for each in every if isinstance(each, Model)},
+            by_key([each for each in every if isinstance(each, Model)], versions or {}),
             default_names(names, chosen),
             [each for each in every if isinstance(each, SkippedBundle) and each not in unloaded],
             names[0][0],
@@ -200,7 +203,7 @@ class Registry:
             name = self.defaults.get(task, "") if task is not None else self.first
             if not name:
                 raise NoDefaultModelError(task or "any task", sorted(self.models))
-        model = self.models.get(name)
+        model = self.models.get(name) or self._default_version(name)
         if model is None:
             if name in (left_out.name for left_out in self.left_out):
                 raise ModelLeftOutError(name)
@@ -213,6 +216,39 @@ class Registry:
             )
             raise InvalidRequestError([FieldError("model", message)])
         return model
+
+    def _default_version(self, name: str) -> Model | None:
+        """Return the model of NAME@VERSION if that is its default version."""
+        model = self.models.get(name.rpartition("@")[0])
+        return (
+            model if model is not None and name == f"{model.name}@{model.bundle.manifest.version}" else None
+        )
+
+    def key_of(self, model: Model) -> str:
+        """Return the shortest name by which a request gets this version of a model."""
+        is_default = self.models.get(model.name) in (model, None)
+        return model.name if is_default else f"{model.name}@{model.bundle.manifest.version}"
+
+    def versions(self, name: str) -> list[Model]:
+        """Return all versions of a model, the default one first."""
+        found = [model for model in self.models.values() if model.name == name]
+        return sorted(found, key=lambda model: self.models.get(name) is not model)
+
+
+def by_key(models: Sequence[Model], chosen: Mapping[str, str]) -> dict[str, Model]:
+    """Return the models by the names that requests give them.
+
+    The default of several versions is the `chosen` one, else the highest: by number if all are whole numbers.
+    """
+    found = dict[str, Model]()
+    for name in dict.fromkeys(model.name for model in models):
+        versions = {model.bundle.manifest.version: model for model in models if model.name == name}
+        are_numbers = all(version.isdecimal() for version in versions)
+        highest = max(versions, key=lambda version: (int(version) if are_numbers else 0, version))
+        default = chosen.get(name, "") if chosen.get(name) in versions else highest
+        others = {f"{name}@{version}": model for version, model in versions.items() if version != default}
+        found |= {name: versions[default], **others}
+    return found
 
 
 def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:

@@ -252,7 +252,7 @@ class Service:
         vain; `ended` is the number of engines that had ended before.
         """
         refusals = QueueFullError | ModelLeftOutError | ModelReplacedError
-        if isinstance(error, refusals) or self.loaded.registry.models.get(model.name) is not model:
+        if isinstance(error, refusals) or model not in self.loaded.registry.models.values():
             return True
         return self.loaded.scheduler.engines_ended > ended and not isinstance(error, EngineError)
 

@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -164,6 +165,8 @@ class _Responder:
                 (b"x-request-id", self._context.request_id.encode()),
                 (b"server-timing", _server_timing(self._context).encode()),
             ]
+            if version := self._context.version:
+                own.append((b"x-model-version", quote(version).encode()))
             grant = self._context.grant
             if grant is not None and self.status != 429 and (left := grant.requests_left()) is not None:
                 own += [

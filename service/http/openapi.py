@@ -45,6 +45,10 @@ MORE_PROBLEMS = {
 """Those of endpoints that change what is served."""
 HEADERS: dict[str, Any] = {
     "X-Request-Id": {"description": "The client's id, or a new one.", "schema": {"type": "string"}},
+    "X-Model-Version": {
+        "description": "Version of the model that answered, if one did.",
+        "schema": {"type": "string"},
+    },
     "Server-Timing": {
         "description": "Milliseconds: tokenize, queue, inference, decode, total.",
         "schema": {"type": "string"},

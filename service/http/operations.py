@@ -136,8 +136,8 @@ async def models(request: Request) -> Response:
     service = service_of(request)
     registry, budgets = service.loaded.registry, service.loaded.budgets
     infos = [
-        _info(model, service, registry.defaults, budgets, await _export_of(model, service))
-        for model in registry.models.values()
+        _info(name, model, service, registry.defaults, budgets, await _export_of(model, service))
+        for name, model in registry.models.items()
     ]
     skipped = {"left_out": registry.left_out, "failed_loads": registry.failed, "unloaded": registry.unloaded}
     lists = {name: list(each) for name, each in skipped.items()}
@@ -201,6 +201,7 @@ async def _export_of(model: Model, service: Service) -> ExportInfo | None:
 
 
 def _info(
+    name: str,
     model: Model,
     service: Service,
     defaults: Mapping[str, str],
@@ -210,10 +211,10 @@ def _info(
     manifest, spec = model.bundle.manifest, model.spec
     why_not_ready = service.why_model_not_ready(model)
     return ModelInfo(
-        name=model.name,
+        name=name,
         version=manifest.version,
         task=spec.task,
-        default=defaults.get(spec.task) == model.name,
+        default=defaults.get(spec.task) == name,
         labels=list(spec.labels),
         entity_types=list(TagScheme.of(spec.labels).types) if TASKS[spec.task].has_tags else [],
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,

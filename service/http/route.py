@@ -4,8 +4,10 @@ FastAPI finds the route and derives the documentation from it; `task_routes` mak
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from io import BytesIO
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -128,12 +130,26 @@ def npy_response(context: RequestContext, embedded: Embedded) -> Response:
     return Response(file.getvalue(), headers=headers, media_type=openapi.NPY)
 
 
+def with_canaries(registry: Registry, canaries: Mapping[str, str]) -> Registry:
+    """Return the registry for one request: by chance, other versions answer for the names that have canaries."""
+    drawn = dict[str, Model]()
+    for name, canary in canaries.items():
+        version, _, share = canary.rpartition(":")
+        model = registry.models.get(f"{name}@{version}")
+        if model is not None and random.random() < float(share):
+            default = registry.models[name]
+            drawn |= {name: model, f"{name}@{default.bundle.manifest.version}": default}
+    return replace(registry, models={**registry.models, **drawn}) if drawn else registry
+
+
 class TaskRequest(Request):
     """A request for a model, given to the endpoint after its body was read."""
 
     context: RequestContext
     pipeline: Pipeline
     registry: Registry
+    """Models that answer this request by their names: those of canaries are drawn."""
+    _served: Registry
     needs_json = False
     """The response has to be JSON: a line of many, or a part of another API's."""
 
@@ -142,6 +158,9 @@ class TaskRequest(Request):
         loaded = service_of(self).loaded
         self.context = self.scope["state"]["context"]
         self.pipeline, self.registry = loaded.pipeline, loaded.registry
+        self._served = self.registry
+        if canaries := service_of(self).settings.canary:
+            self.registry = with_canaries(self.registry, canaries)
 
     def find(self, name: str | None, task: str | None) -> Call:
         """Return the call of the model that answers. Raises what `Registry.find` does."""
@@ -153,7 +172,8 @@ class TaskRequest(Request):
         if grant is not None and not grant.may_use(model.name):
             detail = f"the key {grant.name!r} may not use the model {model.name!r}; name one that it may use"
             raise ProblemError(403, "forbidden", detail, reason="forbidden")
-        self.context.model, self.context.version = model.name, model.bundle.manifest.version
+        self.context.model = self._served.key_of(model)
+        self.context.version = model.bundle.manifest.version
         sampler = service_of(self).sampler
         self.context.sample = sampler.take if sampler is not None and sampler.chosen() else None
         return Call(self.pipeline, self.context, model, self.needs_json)

@@ -199,18 +199,18 @@ def ready_message(service: Service, url: str) -> str:
     page = f"try it: {url}/, status: {url}/status, " if settings.page else ""
     operators = url if settings.admin_port is None else f"{base}:{settings.admin_port}"
     lines = [f"\nReady at {settings.uds or url} ({page}docs: {url}/docs, metrics: {operators}/metrics)"]
-    for model in registry.models.values():
+    for name, model in registry.models.items():
         manifest = model.bundle.manifest
-        default = ", default" if registry.defaults.get(model.spec.task) == model.name else ""
+        default = ", default" if registry.defaults.get(model.spec.task) == name else ""
         lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
     lines += [f"  {each.name} is left out: {each.reason}" for each in registry.left_out]
     lines.append("Try:")
     key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if settings.needs_key else ""
-    for model in registry.models.values():
+    for name, model in registry.models.items():
         task = FIRST[model.spec.task]
         body = dict(task.example_of(model.spec))
-        if registry.defaults.get(model.spec.task) != model.name:
-            body["model"] = model.name
+        if registry.defaults.get(model.spec.task) != name:
+            body["model"] = name
         sent = shlex.quote(json.dumps(body))
         lines.append(f"  {curl} {url}{task.path}{key} -H 'content-type: application/json' -d {sent}")
     return "\n".join((*lines, "Ctrl-C stops it."))

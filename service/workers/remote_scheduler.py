@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -24,7 +24,7 @@ from bert.errors import (
 )
 from bert.names import name_of
 from bert.tokenizer import Encoding
-from service.engine.models import Model, Registry
+from service.engine.models import Model, Registry, by_key
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import NO_LANE, Lane, own_room
@@ -363,7 +363,7 @@ async def connect_models(
         runtime_dir, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
     )
     hello = await scheduler.hello()
-    served = await _served(scheduler, hello)
+    served = await _served(scheduler, hello, settings.default_versions)
 
     async def changes(hello: Hello, served: ServedModels) -> AsyncIterator[ServedModels]:
         while True:
@@ -372,7 +372,9 @@ async def connect_models(
             while True:
                 hello = await scheduler.hello()
                 try:
-                    served = await _served(scheduler, hello, served.registry.models.values())
+                    served = await _served(
+                        scheduler, hello, settings.default_versions, served.registry.models.values()
+                    )
                 except Exception:  # it would end the iterator, and no later change would be seen
                     LOGGER.exception("the models of the engine process could not be read")
                 else:
@@ -382,8 +384,10 @@ async def connect_models(
     return replace(served, changes=changes(hello, served), manage=scheduler.manage)
 
 
-async def _served(scheduler: RemoteScheduler, hello: Hello, known: Iterable[Model] = ()) -> ServedModels:
+async def _served(
+    scheduler: RemoteScheduler, hello: Hello, versions: Mapping[str, str], known: Iterable[Model] = ()
+) -> ServedModels:
     """Return what the engine process serves; tokenizers of models that are known are not read again."""
-    models = {model.name: model for model in await asyncio.to_thread(hello.models, known)}
+    models = by_key(await asyncio.to_thread(hello.models, known), versions)
     registry = Registry(models, hello.defaults, first=hello.first, **hello.registry_lists)
     return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens, hello.slots)

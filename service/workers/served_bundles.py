@@ -229,8 +229,9 @@ class ServedBundles:
         for folder in known or await self._new_folders():
             if known or readable_part(folder).name == name:
                 await self._update(folder)
-                return
-        raise self._unknown(name)
+                known = known or [folder]
+        if not known:
+            raise self._unknown(name)
 
     async def _unload(self, name: str) -> None:
         """Serve a model no more; raises UnknownModelError."""
@@ -238,7 +239,7 @@ class ServedBundles:
             raise self._unknown(name)
         for folder in folders:
             before = self._bundles[folder]
-            self._bundles[folder] = SkippedBundle(name, before.task, UNLOADED)
+            self._bundles[folder] = SkippedBundle(before.name, before.task, UNLOADED)
             self._unloaded.add(folder)
             self._failed.pop(self._sources.get(folder, folder), None)
             self._live.pop(folder, None)
@@ -251,6 +252,8 @@ class ServedBundles:
         """Serve the version of a model before the one that is served; raises LoadError and UnknownModelError."""
         if not (places := self._named(name)):
             raise self._unknown(name)
+        if len(places) > 1:
+            raise LoadError(f"several versions of {name!r} are loaded: say which, as NAME@VERSION")
         previous = self._previous.get(places[0], [])
         if not previous or not self._generations.has(previous[-1]):
             raise LoadError(
@@ -301,7 +304,13 @@ class ServedBundles:
         return UnknownModelError(name, sorted({each.name for each in self._bundles.values()}))
 
     def _named(self, name: str) -> list[Path]:
-        return [folder for folder, each in self._bundles.items() if each.name == name]
+        """Return the folders of all versions of a model, or of one: NAME@VERSION."""
+
+        def is_named(each: Model | SkippedBundle) -> bool:
+            version = each.bundle.manifest.version if isinstance(each, Model) else ""
+            return name in (each.name, f"{each.name}@{version}")
+
+        return [folder for folder, each in self._bundles.items() if is_named(each)]
 
     async def _update(self, source: Path) -> None:
         """Serve the bundle that lies in a folder now. Raises LoadError; what was served of it then goes on."""
@@ -442,7 +451,8 @@ class ServedBundles:
             for folder, each in bundles.items()
             if folder in self._unloaded and isinstance(each, SkippedBundle)
         ]
-        return Registry.of(every, self._settings.default_models, unloaded, list(self._failed.values()))
+        failed, versions = list(self._failed.values()), self._settings.default_versions
+        return Registry.of(every, self._settings.default_models, unloaded, failed, versions)
 
 
 def check_memory(folder: Path, served: Iterable[Model | SkippedBundle]) -> None:

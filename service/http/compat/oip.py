@@ -9,8 +9,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import UnknownModelError, displayed
-from service.engine.models import Model
+from bert.errors import NotReadyError, UnknownModelError, displayed
+from service.engine.models import Model, Registry
 from service.http.compat.base import (
     CompatibleApi,
     CompatibleRoute,
@@ -102,7 +102,8 @@ async def ready(request: Request) -> Response:
 @API.get("/v2/models", answer={"models": ["sentiment"]})
 async def models(request: Request) -> Response:
     """List the loaded models."""
-    return answer({"models": list(service_of(request).loaded.registry.models)})
+    served = service_of(request).loaded.registry.models.values()
+    return answer({"models": list(dict.fromkeys(model.name for model in served))})
 
 
 @API.get(
@@ -119,11 +120,12 @@ async def models(request: Request) -> Response:
 async def metadata(request: Request) -> Response:
     """Describe a model's tensors."""
     model = _model(request)
-    version, form = model.bundle.manifest.version, FORMS.get(model.spec.task)
+    registry, form = service_of(request).loaded.registry, FORMS.get(model.spec.task)
+    versions = [each.bundle.manifest.version for each in registry.versions(model.name)]
     return answer(
         {
             "name": model.name,
-            "versions": [version],
+            "versions": versions,
             "platform": "onnx_onnxv1",
             "inputs": [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in fields_of(model)],
             "outputs": [
@@ -145,10 +147,12 @@ async def model_ready(request: Request) -> Response:
     name = str(request.path_params["model"])
     check_ready(request, name)
     try:
-        _model(request)
+        why_not = service_of(request).why_model_not_ready(_model(request))
     except UnknownModelError:  # without the version that is loaded: this path needs no key
         asked = f"{name}/{request.path_params['version']}"
         raise ProblemError(404, "unknown-model", f"there is no model {displayed(asked)!r}") from None
+    if why_not is not None:
+        raise NotReadyError(f"the service is {why_not}")
     return answer({"name": name, "ready": True})
 
 
@@ -159,7 +163,7 @@ async def model_ready(request: Request) -> Response:
 )
 async def infer(request: TaskRequest, body: InferRequest) -> Response:
     """Run the model's task; numbers can come back in binary."""
-    model = _model(request)
+    model = _model(request, request.registry)
     call, task = request.call(model), BY_ROW[model.spec.task]
     body.check()
     fields = {tensor.name: Texts(tensor.name, tensor.data, True) for tensor in body.inputs}
@@ -230,12 +234,17 @@ FORMS: dict[str, Form] = {
 """Models' task → its form."""
 
 
-def _model(request: Request) -> Model:
-    """Return the path's model; raises UnknownModelError, also for another version than the loaded one."""
-    model = service_of(request).loaded.registry.find(request.path_params["model"], None)
-    version = request.path_params.get("version", model.bundle.manifest.version)
-    if version != model.bundle.manifest.version:
-        raise UnknownModelError(f"{model.name}/{version}", [f"{model.name}/{model.bundle.manifest.version}"])
+def _model(request: Request, registry: Registry | None = None) -> Model:
+    """Return the path's model; raises UnknownModelError, also for a version that is not loaded."""
+    registry = service_of(request).loaded.registry if registry is None else registry
+    name, version = request.path_params["model"], request.path_params.get("version")
+    if version is None:
+        return registry.find(name, None)
+    model = next((each for each in registry.versions(name) if each.bundle.manifest.version == version), None)
+    if model is None:
+        registry.find(name, None)
+        known = [f"{name}/{each.bundle.manifest.version}" for each in registry.versions(name)]
+        raise UnknownModelError(f"{name}/{version}", known)
     return model
 
 

@@ -135,7 +135,7 @@ async def model(request: Request) -> Response:
 def _described(request: Request, model: Model) -> dict[str, object]:
     stamp = model.bundle.manifest.created
     return {
-        "id": model.name,
+        "id": service_of(request).loaded.registry.key_of(model),
         "object": "model",
         "created": int(datetime.fromisoformat(stamp).timestamp()) if stamp else 0,
         "owned_by": "bert-serve",

@@ -180,7 +180,9 @@ def test_a_second_bundle_of_one_name_is_left_out(bundles: Path, tmp_path: Path) 
     with serving(bundles=[tmp_path / "one", tmp_path / "two"]) as live:
         assert live.post("/classify", TEXT).status == 200
         (left_out,) = live.get("/models").json["left_out"]
-        assert f"two bundles have the name 'mood': {tmp_path / 'one'} and" in left_out["reason"]
+        assert (
+            f"two bundles have the name 'mood' and version '1': {tmp_path / 'one'} and" in left_out["reason"]
+        )
 
 
 def test_a_bundle_named_by_the_word_of_a_route_is_left_out(bundles: Path, tmp_path: Path) -> None:
