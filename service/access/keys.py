@@ -121,7 +121,7 @@ def _read(file: Path) -> dict[Any, Any]:
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(f"api_keys_file {file}: {line}{error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # bytes, dates that are none, thousands of brackets
         raise ConfigError(f"api_keys_file {file} is not YAML or JSON in UTF-8") from None
     if not isinstance(content, dict):
         raise ConfigError(

@@ -75,7 +75,7 @@ class Authorisation:
                 await asyncio.to_thread(self._read)
         sent, client = sent_key(scope), scope.get("client")
         found = self._compared(sent)
-        if found is None and sent and (wait_s := self._wrong.count(client[0] if client else "")):
+        if found is None and sent and (wait_s := self._wrong.count(client[0][:64] if client else "")):
             await asyncio.sleep(WRONG_PAUSE_S)
             seconds = math.ceil(wait_s)
             detail = f"this address has sent {WRONG_KEYS} wrong keys in {WRONG_WITHIN_S:.0f} s; try again in {seconds} s"

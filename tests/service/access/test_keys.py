@@ -57,6 +57,8 @@ def test_the_single_key_is_called_default(tmp_path: Path) -> None:
     [
         ("web: {key: secret-horse", "line 1: "),
         ("a: {key: secret-horse}\nb: [secret-horse\nc: 1", "line 3: "),
+        ("web: {key: 2026-13-45}", "is not YAML or JSON in UTF-8"),
+        ("[" * 5000, "is not YAML or JSON in UTF-8"),
         ("- secret-horse", "must hold names of keys"),
         ("web: secret-horse", "web must be a group, as in web: {key: ...}"),
         ("web: {key: horse}", "web: key: must have at least 8 characters, not 5"),
