@@ -308,6 +308,7 @@ class Service:
 
         def look() -> None:
             assert loaded.manage is not None
+            LOGGER.info("SIGHUP: the bundles are looked at again")
             self._looking = loop.create_task(loaded.manage(LOOK_AGAIN, ""))  # type: ignore[arg-type]
 
         loop.call_soon_threadsafe(look)

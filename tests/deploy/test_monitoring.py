@@ -31,6 +31,7 @@ PROGRAMS = ("prometheus", "prometheus-alertmanager")
 LEFT_OUT, KEY = "stars", "key-of-the-shop"
 NEEDS_A_FAULT = {
     "1 - bert_model_ready": "a model whose engine fails while others answer",
+    "bert_model_load_failed": "a version that comes while the service runs and cannot be served",
     "bert_model_fallback": "a processor that gives other results than the one of the export",
 }
 """Parts of queries that have an answer only with a fault that this service does not have."""

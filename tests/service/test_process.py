@@ -285,8 +285,11 @@ def test_the_log_tells_of_start_signal_and_end(bundles: Path, frontends: int, nu
     with started(*options) as process:
         assert process.popen.stderr is not None
         said = [json.loads(process.popen.stderr.readline())]
-        while "ready in" not in said[-1]["message"]:
-            said.append(json.loads(process.popen.stderr.readline()))
+        for awaited in ("ready in", "SIGHUP: the bundles are looked at again"):
+            while awaited not in said[-1]["message"]:
+                said.append(json.loads(process.popen.stderr.readline()))
+            if awaited == "ready in":
+                process.popen.send_signal(signal.SIGHUP)
         process.popen.send_signal(number)
         assert process.popen.wait(60) == 0
         said += map(json.loads, process.error().splitlines())
