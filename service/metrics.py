@@ -94,6 +94,12 @@ class Metrics:
             ("model",),
             registry=self.registry,
         )
+        self.shadow_requests = Counter(
+            "bert_shadow_requests",
+            "Requests for a shadow version: its labels are the same or differ, it was dropped as others waited, or failed.",
+            ("model", "version", "result"),
+            registry=self.registry,
+        )
         self.requests_in_flight = self._gauge(
             "bert_requests_in_flight", "Requests in progress, except those to /health and /metrics."
         )

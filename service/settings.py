@@ -15,7 +15,7 @@ from bert.tasks.spec import TASK_NAMES
 
 ENV_PREFIX = "BERT_SERVE_"
 CANARY = "name=version:share"
-"""Form of the setting `canary`."""
+"""Form of the settings `canary` and `shadow`."""
 HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud")
@@ -42,6 +42,7 @@ class ServeSettings(CommandSettings):
         "default-models": "TASK=NAME,...",
         "default-versions": "NAME=VERSION,...",
         "canary": "NAME=VERSION:SHARE,...",
+        "shadow": "NAME=VERSION:SHARE,...",
         "wires": "WIRE,WIRE...",
         "api-key": "KEY",
         "admin-api-key": "KEY",
@@ -146,6 +147,11 @@ class ServeSettings(CommandSettings):
         default={},
         description="The share of the requests for a name that another version answers: name=version:share, separated by "
         "commas, as in `ner=3:0.05`.",
+    )
+    shadow: Annotated[dict[str, str], NoDecode] = Field(
+        default={},
+        description="The share of the requests for a name that another version reads too, once they are answered, to "
+        "compare its labels: name=version:share. Requests of other wires are not compared.",
     )
     verify_hashes: bool = Field(True, description="Check each bundle's files against its manifest at start.")
     strict: bool = Field(
@@ -422,7 +428,7 @@ class ServeSettings(CommandSettings):
             )
         return value
 
-    @field_validator("default_models", "default_versions", "canary", mode="before")
+    @field_validator("default_models", "default_versions", "canary", "shadow", mode="before")
     @classmethod
     def _split_pairs(cls, value: object, info: ValidationInfo) -> object:
         if not isinstance(value, str):
@@ -433,7 +439,7 @@ class ServeSettings(CommandSettings):
             raise ValueError(f"write {forms.get(info.field_name or '', CANARY)}, separated by commas")
         return {key.strip(): name.strip() for key, _, name in pairs}
 
-    @field_validator("canary")
+    @field_validator("canary", "shadow")
     @classmethod
     def _check_canary(cls, value: dict[str, str]) -> dict[str, str]:
         for name, canary in value.items():

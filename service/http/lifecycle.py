@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 
 from prometheus_client import Gauge
@@ -108,6 +109,7 @@ class Service:
         self._probe: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._shadowing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._announced: dict[tuple[Gauge, tuple[str, ...]], int] = {}
         """Values of the models' gauges, by gauge and labels."""
@@ -287,6 +289,33 @@ class Service:
             problem.__cause__ = error
         return problem
 
+    def shadow(
+        self, model: Model, context: RequestContext, run: Callable[[RequestContext], Awaitable[object]]
+    ) -> None:
+        """Have an answered request read by another version too, and compare the labels.
+
+        One at a time: others are dropped.
+        """
+        count = partial(self.metrics.shadow_requests.labels, model.name, model.bundle.manifest.version)
+        if self._shadowing is not None and not self._shadowing.done():
+            count("dropped").inc()
+            return
+        own = RequestContext(context.request_id, context.endpoint, time.monotonic(), context.timeout_ms)
+        own.is_shadow = True
+
+        async def compare() -> None:
+            try:
+                await run(own)
+                labels, others = ([label for label, _ in each.outcomes] for each in (context, own))
+                count("same" if labels == others else "differ").inc()
+            except (QueueFullError, NotReadyError):
+                count("dropped").inc()
+            except Exception as error:
+                LOGGER.debug("shadow traffic failed: %r", error)
+                count("failed").inc()
+
+        self._shadowing = asyncio.create_task(compare())
+
     def probe_soon(self) -> None:
         """Run the warm-up text through suspect models, in the background.
 
@@ -320,7 +349,7 @@ class Service:
     async def close(self) -> None:
         """Refuse waiting requests, let running batches finish, end the threads."""
         self.drain()
-        for task in (self._probe, self._following):
+        for task in (self._probe, self._following, self._shadowing):
             if task is not None:
                 task.cancel()
         loaded, self._loaded = self._loaded, None

@@ -178,6 +178,17 @@ class TaskRequest(Request):
         self.context.sample = sampler.take if sampler is not None and sampler.chosen() else None
         return Call(self.pipeline, self.context, model, self.needs_json)
 
+    def shadow_of(self, model: Model) -> Model | None:
+        """Return the version that reads this request too, by chance and by the setting; None if none does."""
+        version, _, share = service_of(self).settings.shadow.get(model.name, "").rpartition(":")
+        if not version or random.random() >= float(share):
+            return None
+        found = (
+            each for each in self._served.versions(model.name) if each.bundle.manifest.version == version
+        )
+        shadow = next(found, None)
+        return shadow if shadow is not model else None
+
     async def respond(self, results: Results) -> Response:
         """Write the results of a task, in a thread if they are large or many."""
         if not results.is_lazy:
@@ -295,7 +306,12 @@ def endpoint_of(task: ServedTask[Any]) -> Callable[[TaskRequest, Any], Awaitable
 
     async def answer(request: TaskRequest, body: Any) -> Response:
         model = task.find(request.registry, body.model)
-        return await request.respond(await task.run(request.call(model), body))
+        response = await request.respond(await task.run(request.call(model), body))
+        if (shadow := request.shadow_of(model)) is not None:
+            service_of(request).shadow(
+                shadow, request.context, lambda own: task.run(Call(request.pipeline, own, shadow), body)
+            )
+        return response
 
     answer.__annotations__["body"] = task.request
     return answer

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
 from service.access.grants import Grant
-from service.scheduling.fair_queue import NO_LANE, Lane
+from service.scheduling.fair_queue import NO_LANE, SHADOW, Lane
 
 Item = TypeVar("Item")
 Rows = Callable[[], Iterable[Mapping[str, object]]]
@@ -50,6 +50,8 @@ class RequestContext:
     """Id of the trace that has the request's spans; empty if it has none."""
     warnings: list[FieldError] = field(default_factory=list)
     """Remarks on single texts, which the response repeats."""
+    is_shadow: bool = False
+    """It was answered already, and is read again by another version."""
     grant: Grant | None = None
     """What the request's key may do; None where no key is needed."""
 
@@ -61,6 +63,8 @@ class RequestContext:
     @property
     def lane(self) -> Lane:
         """Return the lane of the request's key."""
+        if self.is_shadow:
+            return SHADOW
         return NO_LANE if self.grant is None else Lane(self.grant.name, self.grant.rules.share)
 
     @property

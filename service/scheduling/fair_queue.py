@@ -120,6 +120,8 @@ class Lane(NamedTuple):
 
 
 NO_LANE = Lane()
+SHADOW = Lane("\0shadow")
+"""Lane of requests that are read a second time, to compare versions. No API key has this name."""
 
 
 def own_room(limit: int, lane: Lane, waiting: Iterable[Lane]) -> float:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.errors import EngineError, ModelReplacedError
+from bert.errors import EngineError, ModelReplacedError, NotReadyError
 from bert.graph_inputs import joined
 from bert.names import name_of
 from bert.tokenizer import Encoding
 from service.engine.models import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
-from service.scheduling.fair_queue import NO_LANE, Batch, FairQueue, Lane, Throughput
+from service.scheduling.fair_queue import NO_LANE, SHADOW, Batch, FairQueue, Lane, Throughput
 from service.scheduling.scheduler_protocol import SubmitResult
 
 STUCK_AFTER_S = 60.0
@@ -101,6 +101,8 @@ class Scheduler(Dispatcher):
             raise ValueError("a request needs at least one text")
         if model not in self._engines:
             raise ModelReplacedError(name_of(model))
+        if lane == SHADOW and self.queue.tokens:
+            raise NotReadyError("other requests wait, and those of shadow traffic are dropped")
         sizes = [len(encoding) for encoding in encodings]
         request = await self._run(model, encodings, sizes, deadline, retry=retry, lane=lane)
         assert request.started is not None

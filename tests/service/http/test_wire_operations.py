@@ -85,6 +85,7 @@ def test_metrics_are_those_of_the_design(live: Live) -> None:
         "bert_model_info",
         "bert_model_fallback",
         "bert_model_load_failed",
+        "bert_shadow_requests_total",
         "bert_model_left_out",
         "bert_model_ready",
         "bert_ready",

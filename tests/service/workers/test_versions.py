@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from bert.bundle import read_bundle, write_bundle
+from bert.errors import EngineError
 from bert.tasks.spec import TaskSpec
 from tests.support.fleet import Fleet, fleet
-from tests.support.live import Client, serving
+from tests.support.live import Client, eventually, serving
 from tests.support.problems import kind
+from tests.support.slow import gated
 from tests.support.swaps import KEY, manage
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
@@ -92,6 +94,39 @@ def test_the_default_version_and_a_canary_are_settings(folder: Path) -> None:
         assert {asked(live, "mood@2") for _ in range(20)} == {("2", "mood")}
         share = live.settled_metric("bert_request_duration_seconds_count", model="mood@10", status="200")
         assert share == found.count(("10", "mood@10"))
+
+
+def test_a_shadow_reads_what_was_answered_and_never_changes_an_answer(folder: Path) -> None:
+    settings: dict[str, Any] = {"default_versions": {"mood": "2"}, "shadow": {"mood": "10:1"}}
+    with serving(bundles=[folder / "served"], **settings) as live:
+
+        def counted(result: str) -> float:
+            labels = {"model": "mood", "version": "10", "result": result}
+            return live.metric("bert_shadow_requests_total", **labels)
+
+        for _ in range(5):
+            assert asked(live) == ("2", "mood")
+            eventually(lambda: live.service._shadowing is not None and live.service._shadowing.done())
+        assert counted("differ") == 5  # its labels are others
+        requests = live.settled_metric("bert_request_duration_seconds_count", endpoint="/classify")
+        assert requests == 5
+        assert live.metric("bert_results_total", version="10") == 0
+        assert asked(live, "mood@10") == ("10", "mood@10")  # itself is not compared
+        live.scheduler.queue.tokens += 1
+        try:
+            with gated(live, "mood@10") as engine:
+                assert asked(live) == ("2", "mood")
+                eventually(lambda: counted("dropped") == 1)
+                assert engine.batches == 0
+        finally:
+            live.scheduler.queue.tokens -= 1
+        with gated(live, "mood@10") as engine:
+            engine.error = EngineError("broken")
+            assert asked(live) == ("2", "mood")  # while the shadow is held
+            assert asked(live) == ("2", "mood")
+            assert counted("dropped") == 2
+            engine.gate.set()
+            eventually(lambda: counted("failed") == 1)
 
 
 def test_wrong_settings_name_the_rule() -> None:
