@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.http import authorise
 from tests.support.live import Live, serving
 from tests.support.tiny import SPECS, write_tiny_bundle
 
@@ -28,7 +29,8 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("documented")
     for seed, (name, spec) in enumerate(NAMES.items()):
         write_tiny_bundle(folder / name, name, SPECS[spec], seed)
-    with serving(bundles=[folder], api_key=KEY) as live:
+    with pytest.MonkeyPatch.context() as patch, serving(bundles=[folder], api_key=KEY) as live:
+        patch.setattr(authorise, "WRONG_KEYS", 10**6)  # it sends one to each path, and expects a 401
         yield live
 
 
