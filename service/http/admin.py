@@ -18,7 +18,8 @@ from service.tasks.schema import Schema
 admin = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
 PATHS = re.compile(r"/models/[^/]+/(load|unload|rollback)|/v2/repository/(index|models/[^/]+/(load|unload))")
 """Paths of all endpoints that `check_admin` guards; the key of other requests does not count there."""
-_ERRORS = openapi.problems(403, 404, 409, 503)
+_ERRORS = openapi.problems(403, 404, 409, 429, 503)
+_NAME = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 class ManagedResponse(Schema):
@@ -32,19 +33,31 @@ def _example(status: str) -> dict[int | str, dict[str, object]]:
     return openapi.success({"model": "sentiment", "status": status}) | _ERRORS
 
 
-@admin.post("/models/{name}/load", response_model=ManagedResponse, responses=_example("loaded"))
+@admin.post(
+    "/models/{name}/load", response_model=ManagedResponse, responses=_example("loaded"), openapi_extra=_NAME
+)
 async def load(request: Request) -> Response:
     """Serve what lies in a model's folder now. If that fails, what is served goes on."""
     return await _managed(request, LOAD, "loaded")
 
 
-@admin.post("/models/{name}/unload", response_model=ManagedResponse, responses=_example("unloaded"))
+@admin.post(
+    "/models/{name}/unload",
+    response_model=ManagedResponse,
+    responses=_example("unloaded"),
+    openapi_extra=_NAME,
+)
 async def unload(request: Request) -> Response:
     """Serve a model no more, and free its memory."""
     return await _managed(request, UNLOAD, "unloaded")
 
 
-@admin.post("/models/{name}/rollback", response_model=ManagedResponse, responses=_example("rolled_back"))
+@admin.post(
+    "/models/{name}/rollback",
+    response_model=ManagedResponse,
+    responses=_example("rolled_back"),
+    openapi_extra=_NAME,
+)
 async def rollback(request: Request) -> Response:
     """Serve again what was served before the last change of a model."""
     return await _managed(request, ROLLBACK, "rolled_back")
