@@ -8,7 +8,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Protocol, Self
 
-from bert.errors import BertError
+from bert.errors import BertError, BundleError
 from bert.files import atomic_write
 from service.exports import export_process
 from service.exports.export_cache import bundle_fault
@@ -39,7 +39,8 @@ class BetterExports:
     def __init__(self, settings: ServeSettings, serving: Serving) -> None:
         """Begin with the block."""
         self._settings, self._serving, self._ended = settings, serving, Event()
-        self._cache, self._wanted = cache_of(settings), set(settings.better_bundles.values())
+        self._cache = cache_of(settings)
+        self._wanted = {bundle.name: bundle for bundle in settings.better_bundles.values()}
         self._thread = Thread(target=self._run, name="exports", daemon=True)
 
     def __enter__(self) -> Self:
@@ -58,27 +59,30 @@ class BetterExports:
         return self._ended.is_set() or self._serving.is_stopping()
 
     def _run(self) -> None:
-        for (
-            bundle
-        ) in self._wanted:  # of an earlier service; that of an export that runs is written again at once
-            with suppress(OSError):
+        for bundle in self._wanted.values():
+            with suppress(OSError):  # an earlier service's file; an export that runs writes it again at once
                 progress_file(bundle).unlink(missing_ok=True)
         while not self._serving.is_loaded():
             if self._ended.wait(POLL_S) or self._is_stopped():
                 return
         for model in named_models(self._settings.model):
+            if model.name not in self._wanted:
+                continue
             try:
-                self._export(model)
+                self._export(model, self._wanted[model.name])
             except (BertError, OSError) as error:
                 if self._is_stopped():
                     return
                 LOGGER.error("%s goes on in float32, as its export in 8 bits failed: %s", model.name, error)
 
-    def _export(self, model: NamedModel) -> None:
-        """Export a model's better bundle, if it has one and no other process makes it."""
+    def _export(self, model: NamedModel, bundle: Path) -> None:
+        """Export a model's better bundle, if no other process makes it."""
         commit = self._cache.commit(model)
-        if commit is None or (bundle := self._cache.bundle(model, commit)) not in self._wanted:
-            return  # it stands for another commit by now, which is for the next start
+        if commit is None or self._cache.bundle(model, commit) != bundle:
+            with self._progress_of(bundle):
+                raise BundleError(
+                    f"{model.checkpoint} is not what it was at the start; start the service again"
+                )
         with self._cache.lock(model, self._is_stopped) as lock:
             if self._is_stopped() or bundle_fault(bundle, verify_hashes=True) is None:
                 return

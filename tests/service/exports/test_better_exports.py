@@ -205,6 +205,18 @@ def test_a_child_that_is_killed_or_finds_the_disk_full_is_told_and_tried_at_the_
         child_of_this_process()
 
 
+def test_a_checkpoint_that_has_changed_since_the_start_is_told(
+    checkpoint: Path, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changing = shutil.copytree(checkpoint, tmp_path / "changing")
+    begun = prepare(settings(cache, changing), answer_first=True)
+    (place,) = begun.better_bundles.values()
+    (changing / "vocab.txt").touch()
+    with BetterExports(begun, Loaded()):
+        soon(lambda: "error" in (read_progress(place) or {}))
+    assert f"{changing} is not what it was at the start; start the service again" in caplog.text
+
+
 @pytest.mark.usefixtures("at_full_speed")
 def test_what_an_earlier_service_left_is_not_shown(checkpoint: Path, cache: Path) -> None:
     file = progress_file(place_of(cache, checkpoint))
