@@ -19,6 +19,8 @@ const MAX_FILE_BYTES = 2e6;
 const COPIED_MS = 2000;
 /** Time between two looks at an export that is going on. */
 const EXPORT_MS = 5000;
+/** Time after the last sign of an export in which its bundle is opened and takes its place. */
+const SWAP_MS = 120_000;
 /** Name under which the texts are kept in this tab of the browser, for a reload. */
 const TEXTS = "bert-texts";
 const TOO_LONG = /the model reads at most \d+/;
@@ -36,6 +38,7 @@ const state = {
   tabs: new Map(TASKS.map((task) => [task.id, { model: null, values: {}, busy: false, shown: null, error: null, abort: null, ...kept[task.id] }])),
 };
 let retry;
+let lookUntil = 0;
 let forget;
 followLink();
 
@@ -85,7 +88,8 @@ async function loadModels() {
     const { data } = await request("models");
     Object.assign(state, { models: data.models, leftOut: data.left_out, trouble: null, needsKey: false });
     for (const task of TASKS) prepare(task);
-    if (data.models.some((model) => model.export && !model.export.error)) retry = setTimeout(loadModels, EXPORT_MS);
+    if (data.models.some((model) => model.export && !model.export.error)) lookUntil = Date.now() + SWAP_MS;
+    if (Date.now() < lookUntil) retry = setTimeout(loadModels, EXPORT_MS);
     if (!visible().some((task) => task.id === state.open)) Object.assign(state, { missed: state.open, open: firstWithModel().id });
   } catch (error) {
     if (error.status === 401) {
