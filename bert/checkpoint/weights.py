@@ -125,6 +125,9 @@ def read_safetensors(file: Path) -> Weights:
         with safetensors.safe_open(file, framework="numpy"):  # checks the header; its tensors would be copies
             start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         header, data = json.loads(content[8:start].tobytes()), content[start:]
+        for key, tensor in header.items():
+            if (dtype := tensor.get("dtype", "I8")) not in _TO_FLOAT32 and not dtype.startswith(_WHOLE):
+                raise CheckpointError(f"{file}: tensor {key!r} is of type {dtype}, which is not read")
         return {
             key: _TO_FLOAT32[tensor["dtype"]](data[slice(*tensor["data_offsets"])]).reshape(tensor["shape"])
             for key, tensor in header.items()
@@ -279,6 +282,8 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
             )
 
 
+_WHOLE = ("I", "U", "BOOL")
+"""Beginnings of the types of whole numbers."""
 _TO_FLOAT32: dict[str, Callable[[NDArray[np.uint8]], NDArray[np.float32]]] = {
     "F64": lambda data: data.view(np.float64).astype(np.float32),
     "F32": lambda data: np.require(data.view(np.float32), requirements="A"),  # a header may have any length

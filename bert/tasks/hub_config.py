@@ -22,7 +22,7 @@ _POOLER = "bert.pooler.dense.weight"
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 UNKNOWN_PAIR = (
     "nothing says whether the classifier reads one text or two: requests may have either, and one is verified; "
-    "--pair or --no-pair allows one kind"
+    "bert-export --pair or --no-pair allows one kind"
 )
 UNKNOWN_SCORE = (
     "nothing says what the one number is: its sigmoid is taken, as by pipelines of transformers; "

@@ -67,6 +67,14 @@ def test_every_float_type_is_read_as_float32(dtype: torch.dtype, tmp_path: Path)
     assert found.dtype == np.float32 and np.array_equal(found, tensor.float().numpy())
 
 
+def test_floats_of_8_bits_are_refused_by_name(tmp_path: Path) -> None:
+    save_file({"n": torch.arange(3), "x": torch.ones(3).to(torch.float8_e4m3fn)}, tmp_path / "w.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"w\.safetensors: tensor 'x' is of type F8_E4M3, which is not read"
+    ):
+        read_safetensors(tmp_path / "w.safetensors")
+
+
 def test_released_weights_are_read_from_their_file_again(tmp_path: Path) -> None:
     save_file({"weight": torch.arange(2.0**20)}, tmp_path / "model.safetensors")
     weights = read_safetensors(tmp_path / "model.safetensors")
