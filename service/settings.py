@@ -293,7 +293,8 @@ class ServeSettings(CommandSettings):
         ge=1,
         le=HOUR_S,
         description="Time in seconds for the engine process to load its models. After it the process ends: at the "
-        "first start the service exits with 1, later the process is restarted. Not with `frontends: 0`.",
+        "first start the service exits with 1, later the process is restarted. Not with `frontends: 0`. A model that is "
+        "loaded while the service runs has as long.",
     )
     engine_slots: int | None = Field(
         None,

@@ -137,8 +137,13 @@ class ServedBundles:
                 if (order := await self._next_order()) is None:
                     continue
                 error: Exception | None = None
+                limit_s = self._settings.load_timeout_s
                 try:
-                    await order.run()
+                    async with asyncio.timeout(limit_s):
+                        await order.run()
+                except TimeoutError:  # a disk that hangs must not keep other models from changing
+                    error = LoadError(f"it was not done after {limit_s} s (load_timeout_s)")
+                    LOGGER.error("a change of the models was given up: %s", error)
                 except BertError as raised:
                     error = raised
                 except Exception as raised:  # a fault of ours must not end the changes
@@ -179,9 +184,7 @@ class ServedBundles:
         if watch_s and now >= self._watch_at:
             self._watch_at = now + watch_s
             folders += [*self._known(), *await self._new_folders()]
-        if folders:
-            await self._look(folders)
-        return None
+        return Order(partial(self._look, folders)) if folders else None
 
     async def _look(self, folders: Iterable[Path]) -> None:
         """Order an update of the folders whose files have changed, but not since the last look."""

@@ -1,15 +1,20 @@
-"""A new version that surely does not fit into the memory is refused before it is opened."""
+"""A new version that surely does not fit into the memory is refused before it is opened; one that hangs is given up."""
 
+import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert.errors import BundleError
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader
+from service.engine.models import OpenedModel
 from service.system import free_memory
 from service.workers import served_bundles
 from service.workers.served_bundles import check_memory
+from tests.support.live import serving
 
 GIB = 2**30
 V2 = ("memory.max", "memory.current", "active_file", "inactive_file")
@@ -59,3 +64,26 @@ def test_the_free_memory_is_what_the_tightest_limit_leaves(tmp_path: Path, names
 def test_it_is_known_here() -> None:
     free = free_memory()
     assert free is None or free > 0
+
+
+def test_a_load_that_hangs_is_given_up_and_the_service_goes_on(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mood", "names"):
+        shutil.copytree(bundles / name, tmp_path / name)
+    ended = threading.Event()
+    with serving(bundles=[tmp_path], admin_api_key="correct-horse", load_timeout_s=1) as live:
+        opened = BundleLoader.open
+
+        def hang(self: BundleLoader, folder: Path, **options: Any) -> OpenedModel:
+            if folder.name == "mood":
+                ended.wait(60)
+            return opened(self, folder, **options)
+
+        monkeypatch.setattr(BundleLoader, "open", hang)
+        for name, status in (("mood", 409), ("names", 200)):
+            assert live.post(f"/models/{name}/unload", {}, x_api_key="correct-horse").status == 200
+            reply = live.post(f"/models/{name}/load", {}, x_api_key="correct-horse")
+            assert reply.status == status
+            assert status == 200 or "not done after 1 s (load_timeout_s)" in reply.json["detail"]
+        ended.set()
