@@ -7,8 +7,8 @@
 Each second: memory of all processes (PSS), the most files that one has open, requests by status and their p99, and the
 slowest /health/live. After it: the seconds until a request takes as long as before, the gauges that are not zero, and
 whether memory and files of the last quarter are over those of the second. The faults: engine or frontend killed, engine or
-parent stopped for a second, the folder of the processes removed and the engine killed. Requests that a killed frontend had
-are lost, and none besides.
+parent stopped for a second, the folder of the processes removed and the engine killed, a new version of a model loaded.
+Requests that a killed frontend had are lost, and none besides.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.common import command_line, machine_line, parser_of
@@ -38,6 +38,8 @@ from benchmarks.serve.load.storm import Storm, paced, status_of, storm
 from benchmarks.serve.load.texts import FACTS, made_up_texts
 from benchmarks.serve.load.wire import connect, request_bytes
 from benchmarks.serve.report.percentiles import percentile
+from bert.files import atomic_write
+from bert.manifest import Manifest
 
 CLIENTS, OVERLOADING = 4, 160
 """Clients of mixed traffic, and most that wait at once when more is asked than can be done."""
@@ -80,8 +82,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(soak.header), flush=True)
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="soak", ignore_cleanup_errors=True) as folder:
         port = free_port()
-        settings = ["--frontends", "1", "--hung-after-s", "5", *args.service.split()]
-        command = ["env", f"TMPDIR={folder}", *service_command([args.bundles], port, settings)]
+        settings = [
+            "--frontends",
+            "1",
+            "--hung-after-s",
+            "5",
+            "--model-cache",
+            f"{folder}/cache",
+            *args.service.split(),
+        ]
+        bundles = Path(shutil.copytree(args.bundles, Path(folder) / "bundles"))
+        command = ["env", f"TMPDIR={folder}", *service_command([bundles], port, settings)]
         ready = f"GET /health/ready HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
         with server(command, port, ready, args.out.with_suffix(".log"), patience_s=120.0) as running:
             asyncio.run(run(soak, running, Path(folder), args))
@@ -232,12 +243,20 @@ async def break_things(running: Running, folder: Path, fault: list[str]) -> None
             shutil.rmtree(each, ignore_errors=True)
         await kill("engine")
 
+    async def swap() -> None:
+        manifest = next((folder / "bundles").glob("**/bundle.json"))
+        now = Manifest.from_dict(json.loads(manifest.read_text(encoding="utf-8")))
+        atomic_write(manifest, json.dumps(replace(now, version=str(next(numbers))).to_dict()))
+        os.kill(running.pid, signal.SIGHUP)
+
+    numbers = itertools.count(2)
     kinds: dict[str, Callable[[], object]] = {
         "engine killed": lambda: kill("engine"),
         "engine stopped": lambda: stop(pid_of("engine")),
         "parent stopped": lambda: stop(running.pid),
         "frontend killed": lambda: kill("frontend"),
         "folder removed, engine killed": wipe,
+        "model swapped": swap,
     }
     for name in itertools.cycle(kinds):
         await asyncio.sleep(FAULT_EVERY_S)

@@ -263,11 +263,11 @@ class TaskRoute(APIRoute):
         await response(scope, receive, send)
 
     def _models(self, request: TaskRequest) -> list[str]:
-        """Return the models that may answer, as far as the path tells."""
-        models, named = request.registry.models, request.path_params.get("model")
+        """Return the ids of the models that may answer, as far as the path tells."""
+        models, named = request.registry.models, str(request.path_params.get("model", ""))
         if named in models:
-            return [str(named)]
-        return [name for name, model in models.items() if self.model_task in (None, model.spec.task)]
+            return [models[named].id]
+        return [model.id for model in models.values() if self.model_task in (None, model.spec.task)]
 
     async def _answer_line(self, scope: Scope, line: bytes) -> Response:
         request = TaskRequest(scope, _never)

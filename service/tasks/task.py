@@ -108,7 +108,7 @@ class Call:
         if for_engine:
             context = self.context
             early = self.pipeline.early_refusal
-            early.enter(self.model.name, context.body_bytes, context.deadline, context.key)
+            early.enter(self.model.id, context.body_bytes, context.deadline, context.key)
         limit = min(self.pipeline.scheduler.max_tokens, most_tokens)
         return BoundedTokenizer(
             self.context, self.model.tokenizer, limit, self.pipeline.threads, only_ids, limit_rule
@@ -153,7 +153,7 @@ class Call:
 
     async def infer(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
-        context, scheduler, model = self.context, self.pipeline.scheduler, self.model.name
+        context, scheduler, model = self.context, self.pipeline.scheduler, self.model.id
         context.lengths = [len(encoding) for encoding in encodings]
         context.tokens = sum(context.lengths)
         context.truncated = sum(encoding.truncated for encoding in encodings)
@@ -164,7 +164,7 @@ class Call:
         if context.grant is not None:
             context.grant.spend(context.tokens)
         try:
-            result = await scheduler.submit(self.model.id, encodings, context.deadline, lane=context.lane)
+            result = await scheduler.submit(model, encodings, context.deadline, lane=context.lane)
         except QueueFullError as error:
             early.note(model, context.tokens, context.seconds.get("tokenize", 0.0), error, context.key)
             if context.grant is not None:
