@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -121,7 +120,7 @@ class _Child:
         try:
             self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGINT)
+            self.process.terminate()  # SIGINT is ignored in what a script runs with &
             self.process.wait()
 
 

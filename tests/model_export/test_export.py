@@ -18,6 +18,7 @@ from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from model_export import demo
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
@@ -332,6 +333,19 @@ def test_an_interrupt_ends_all_exports_of_demo_bundles(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("tmp*"))
     for finished in (tmp_path / "out").glob("*"):
         read_bundle(finished)
+
+
+def test_the_export_of_a_demo_bundle_ends_where_ctrl_c_is_ignored(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "GRACE_S", 0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = demo._Child(checkpoint, tmp_path / "out", [], 1, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    child.end()
+    assert child.process.returncode in (130, -signal.SIGTERM)
 
 
 def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
