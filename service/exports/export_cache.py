@@ -79,7 +79,7 @@ class ExportCache:
             descriptor = os.open(place / f".{self.precision}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise BundleError(
-                f"{place} cannot be written: {error.strerror}; name another folder with --model-cache"
+                f"{place} cannot be written: {error.strerror}; name another folder as BERT_SERVE_MODEL_CACHE"
             ) from None
         try:
             _wait_for(descriptor, model, is_stopped)

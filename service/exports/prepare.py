@@ -47,7 +47,7 @@ def cache_of(settings: ServeSettings) -> ExportCache:
         folder = settings.model_cache.expanduser()
     except RuntimeError:  # a container's user may have neither HOME nor an entry in /etc/passwd
         raise ConfigError(
-            f"model_cache {settings.model_cache}: this user has no home; name a folder with --model-cache"
+            f"model_cache {settings.model_cache}: this user has no home; name a folder as BERT_SERVE_MODEL_CACHE"
         ) from None
     return ExportCache(folder, settings.model_precision)
 

@@ -162,7 +162,7 @@ def test_what_to_install_is_said(cache: Path, checkpoint: Path, monkeypatch: pyt
 def test_a_cache_that_cannot_be_written_is_named(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        BundleError, match="cannot be written: Not a directory; name another folder with --model-cache"
+        BundleError, match="cannot be written: Not a directory; name another folder as BERT_SERVE_MODEL_CACHE"
     ):
         prepare(settings(tmp_path / "file", str(checkpoint)))
 
@@ -174,6 +174,6 @@ def test_a_cache_in_a_home_that_the_user_lacks_is_named(
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
     with pytest.raises(
-        ConfigError, match="bert-serve: this user has no home; name a folder with --model-cache"
+        ConfigError, match="bert-serve: this user has no home; name a folder as BERT_SERVE_MODEL_CACHE"
     ):
         prepare(settings(Path("~/.cache/bert-serve"), str(checkpoint)))
