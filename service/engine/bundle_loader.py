@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 
-from bert.bundle import TOKENIZER, Bundle, read_bundle
+from bert.bundle import TOKENIZER, Bundle, manifest_sha256, read_bundle
 from bert.errors import BertError, BundleError, BundleIntegrityError, EngineError
 from bert.processor import instructions
 from bert.runtime import share_memory_arena
@@ -107,7 +107,7 @@ class BundleLoader:
         """
         files = self.tried[folder] = file_states(folder)
         bundle = read_bundle(folder, verify_hashes=self._verify_hashes)
-        self.hashes[folder] = bundle.manifest.sha256
+        self.hashes[folder] = manifest_sha256(folder)
         model = Model.of(bundle, bundle.read(TOKENIZER))
         open_engine = partial(self._open_engine, capture_graphs=capture_graphs)
         bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from bert.bundle import MANIFEST, read_bundle
+from bert.bundle import MANIFEST, manifest_sha256, read_bundle
 from bert.errors import BertError, BundleIntegrityError
 from bert.files import atomic_dir, atomic_write
 from service.engine.bundle_folders import FileStates
@@ -143,7 +143,8 @@ def _copy_bundle(source: Path, place: Path) -> None:
     with atomic_dir(place, replace_old=False) as aside:
         for name in (MANIFEST, *files):
             _copy(source / name, aside / name)
-        if read_bundle(aside).manifest.sha256 != place.name:
+        read_bundle(aside)
+        if manifest_sha256(aside) != place.name:
             raise BundleIntegrityError(f"{source} was changed since it was loaded")
 
 

@@ -119,9 +119,13 @@ class ServedBundles:
     def now(self) -> ServedModels:
         """Return what is served."""
         tokens, slots = self._scheduled.running_tokens, self._scheduled.layout.slots
-        return ServedModels(
-            self._registry(self._bundles), self.scheduler, dict(self._scheduled.budgets), tokens, slots
-        )
+        registry = self._registry(self._bundles)
+        for name, version in self._settings.default_versions.items():
+            model = registry.models.get(name)
+            if model is not None and (served := model.bundle.manifest.version) != version:
+                what = "version %s of %s is not loaded (default_versions): version %s answers for the name"
+                LOGGER.warning(what, version, name, served)
+        return ServedModels(registry, self.scheduler, dict(self._scheduled.budgets), tokens, slots)
 
     async def changes(self) -> AsyncIterator[ServedModels]:
         """Carry out what is ordered and what the files ask for, and yield what is served after each change.

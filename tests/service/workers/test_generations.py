@@ -1,12 +1,15 @@
 """Versions that are kept: a model goes back to the one before, and an engine that starts again serves what was served."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from bert.bundle import MANIFEST, MODEL
-from bert.manifest import SHA256
+from bert.bundle import MANIFEST, MODEL, manifest_sha256
+from bert.manifest import SHA256, own_sha256
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader
 from service.workers.generations import Generations
 from tests.support.fleet import Fleet, fleet, kill, soon
 from tests.support.problems import kind
@@ -102,8 +105,6 @@ def test_an_engine_that_starts_again_serves_what_was_served(folder: Path) -> Non
 
 
 def test_a_copy_is_whole_or_there_is_none(folder: Path, tmp_path: Path) -> None:
-    import json
-
     sha256 = json.loads((folder / "mood" / MANIFEST).read_text())[SHA256]
     one, other = Generations(tmp_path / "kept"), Generations(tmp_path / "kept")
     assert not one.has(sha256) and not one.keep(folder / "names", sha256)
@@ -118,3 +119,19 @@ def test_a_copy_is_whole_or_there_is_none(folder: Path, tmp_path: Path) -> None:
     assert not other.has(sha256)
     (tmp_path / "file").touch()
     assert not Generations(tmp_path / "file").keep(folder / "mood", sha256)
+
+
+def test_a_bundle_of_an_older_program_is_known_again_by_the_hash_in_its_manifest(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Its manifest lacks a key that this program would write."""
+    file = folder / "mood" / MANIFEST
+    content = {
+        key: value for key, value in json.loads(file.read_text()).items() if key not in (SHA256, "attention")
+    }
+    file.write_text(json.dumps({**content, SHA256: own_sha256(content)}))
+    loader = BundleLoader(find_bundles([folder / "mood"]), threads=1)
+    loader.open(folder / "mood")
+    sha256 = loader.hashes[folder / "mood"]
+    assert sha256 == own_sha256(content) == manifest_sha256(folder / "mood")
+    assert Generations(tmp_path / "kept").keep(folder / "mood", sha256)
