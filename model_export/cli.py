@@ -207,7 +207,8 @@ def _export(settings: ExportSettings) -> None:
         few_texts=settings.parity_texts == "few",
         overwrite=settings.overwrite,
     )
-    say(f"{bundle.folder} is ready; serve it with: bert-serve --bundles {bundle.folder}")
+    how = f"; serve it with: bert-serve --bundles {bundle.folder}"
+    say(f"{bundle.folder} is ready{'' if settings.progress_file else how}")
 
 
 if __name__ == "__main__":
