@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,11 +21,14 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
 from service.process_metrics import ProcessMetrics
+
+Metric = TypeVar("Metric", bound=MetricWrapperBase)
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that tells prometheus_client where the numbers of several processes are."""
@@ -63,6 +66,7 @@ class Metrics:
         self._scraping = asyncio.Lock()
         self._models: Sequence[str] = ()
         self._is_model_ready: Callable[[str], bool] = lambda _: False
+        self._series: dict[tuple[object, ...], MetricWrapperBase] = {}
         self._add_requests()
         self._add_results()
         self._add_batches()
@@ -260,8 +264,8 @@ class Metrics:
         """Set the gauges of these queues, or of all; another process that is scraped cannot call `waiting`."""
         for model in models or self._queues:
             tokens, texts = self._waiting(model)
-            self.queue_tokens.labels(model).set(tokens)
-            self.queue_texts.labels(model).set(texts)
+            self.series(self.queue_tokens, model).set(tokens)
+            self.series(self.queue_texts, model).set(texts)
 
     def count_restarts(self, kind: Literal["engine", "frontend"], restarts: int) -> None:
         """Raise a counter to `restarts`: it goes on from the process before of this name, which may have died uncounted."""
@@ -275,27 +279,34 @@ class Metrics:
         self.engine_away_requests.set(requests)
         self.engine_away_tokens.set(tokens)
 
+    def series(self, metric: Metric, *labels: str) -> Metric:
+        """Return `metric.labels(*labels)`, in a fifth of its time; for what every request needs."""
+        key = (metric, *labels)
+        if (found := self._series.get(key)) is None:
+            found = self._series[key] = metric.labels(*labels)
+        return found  # type: ignore[return-value]
+
     def observe_texts(self, model: str, version: str, tokens: Sequence[int], truncated: int) -> None:
         """Record the lengths of a request's texts, and how many of them were cut."""
-        _observe_all(self.text_tokens.labels(model, version), tokens)
-        self.truncated_texts.labels(model, version).inc(truncated)
+        _observe_all(self.series(self.text_tokens, model, version), tokens)
+        self.series(self.truncated_texts, model, version).inc(truncated)
 
     def observe_results(self, model: str, version: str, outcomes: Sequence[tuple[str, float]]) -> None:
         """Record the labels and scores of a request's results."""
         if not outcomes:
             return
         for label, count in Tally(label for label, _ in outcomes).items():
-            self.results.labels(model, version, label).inc(count)
-        _observe_all(self.result_score.labels(model, version), [score for _, score in outcomes])
+            self.series(self.results, model, version, label).inc(count)
+        _observe_all(self.series(self.result_score, model, version), [score for _, score in outcomes])
 
     def observe_batch(
         self, model: str, tokens: int, texts: int, padding_ratio: float, seconds: float
     ) -> None:
         """Record one batch that ran."""
-        self.batch_tokens.labels(model).observe(tokens)
-        self.batch_texts.labels(model).observe(texts)
-        self.batch_padding_ratio.labels(model).observe(padding_ratio)
-        self.inference_duration.labels(model).observe(seconds)
+        self.series(self.batch_tokens, model).observe(tokens)
+        self.series(self.batch_texts, model).observe(texts)
+        self.series(self.batch_padding_ratio, model).observe(padding_ratio)
+        self.series(self.inference_duration, model).observe(seconds)
 
     async def scrape(self) -> bytes:
         """Return the text format of Prometheus, rendered in a thread: for several processes that takes 30 ms.
@@ -319,6 +330,9 @@ class Metrics:
 
 def _observe_all(histogram: Histogram, values: Sequence[float]) -> None:
     """Observe many values with a write for each bucket, not for each value."""
+    if len(values) == 1:
+        histogram.observe(values[0])
+        return
     bounds = histogram._upper_bounds
     for bucket, count in Tally(bisect_left(bounds, value) for value in values).items():
         histogram._buckets[bucket].inc(count)

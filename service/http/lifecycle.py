@@ -262,18 +262,19 @@ class Service:
         """Record the metrics of a finished request."""
         metrics, model, seconds = self.metrics, context.model, context.seconds
         taken_s = time.monotonic() - context.began
+        series = metrics.series
         if context.grant is not None:
-            metrics.requests_by_key.labels(context.grant.name, str(status)).inc()
-            metrics.tokens_by_key.labels(context.grant.name).inc(
+            series(metrics.requests_by_key, context.grant.name, str(status)).inc()
+            series(metrics.tokens_by_key, context.grant.name).inc(
                 context.tokens if status == HTTPStatus.OK else 0
             )
-        metrics.request_duration.labels(endpoint, model, str(status)).observe(taken_s)
+        series(metrics.request_duration, endpoint, model, str(status)).observe(taken_s)
         if "tokenize" in seconds:
-            metrics.tokenize_duration.labels(model).observe(seconds["tokenize"])
+            series(metrics.tokenize_duration, model).observe(seconds["tokenize"])
         if "queue" in seconds:
-            metrics.queue_duration.labels(model).observe(seconds["queue"])
+            series(metrics.queue_duration, model).observe(seconds["queue"])
             if status == HTTPStatus.OK:
-                metrics.tokens.labels(model).inc(context.tokens)
+                series(metrics.tokens, model).inc(context.tokens)
                 metrics.observe_texts(model, context.version, context.lengths, context.truncated)
                 metrics.observe_results(model, context.version, context.outcomes)
 

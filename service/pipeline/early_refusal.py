@@ -113,6 +113,8 @@ class EarlyRefusal:
 
         `deadline` is on the clock.
         """
+        if not self._refusals:
+            return
         now = self._clock()
         has_s = deadline - now
         found = [self._found((model, key), size, has_s, now) for model in models]
@@ -123,6 +125,8 @@ class EarlyRefusal:
 
     def enter(self, model: str, size: int, deadline: float, key: str = "") -> None:
         """As `check`; what passes is about to be queued, and others like it wait the longer."""
+        if not self._refusals:
+            return
         self.check([model], size, deadline, key)
         now = self._clock()
         if (found := self._found((model, key), size, deadline - now, now)) is not None:
