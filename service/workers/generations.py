@@ -21,7 +21,7 @@ from service.engine.bundle_folders import FileStates
 from service.logs import LOGGER
 from service.settings import ServeSettings
 
-RECORD = "served.json"
+RECORD = "served.pickle"
 """Name of the file in the runtime directory that says what is served."""
 COPIED_AT_ONCE = 2**26
 """Bytes copied in one call."""
