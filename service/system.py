@@ -99,6 +99,18 @@ def free_memory(root: Path = Path("/")) -> int | None:
     return min((free for free in found if free is not None), default=None)
 
 
+def total_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes of memory that the machine has or, if lower, the cgroups allow; None if nothing tells."""
+    found = []
+    for folder in _cgroup_folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # "max" is not a number
+                found.append(int((folder / name).read_text()))
+    with suppress(OSError, ValueError, KeyError):
+        found.append(1024 * int(_fields(root / "proc/meminfo")["MemTotal:"]))
+    return min(found, default=None)
+
+
 def _free_of(folder: Path) -> int | None:
     """Return what a cgroup's memory limit leaves: its files have other names in v2 and in v1."""
     for limit, usage, cached in (

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from service.engine.bundle_folders import FoundBundles
 from service.logs import LOGGER, log_signal
 from service.settings import ServeSettings
-from service.system import FAILURE, HANG_UP, STOPS, handled
+from service.system import FAILURE, HANG_UP, STOPS, handled, total_memory
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
@@ -32,6 +32,8 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
 """Shortest and longest pause before a process that ended by itself is restarted; it doubles each time."""
 STEADY_S = 30.0
 """Seconds of running after which the pause of a process is the first one again."""
+FIRST_TRIES = 4
+"""Starts of a process that a signal ends before the service was ever ready, after which the service gives up."""
 POLL_S = 0.5
 END_S = 10.0
 """Seconds beyond its allowed time after which a process that does not end is killed."""
@@ -227,13 +229,17 @@ class Supervisor:
 
         mark_process_dead(child.name, self.runtime_dir)  # type: ignore[no-untyped-call]
         child.process = None
+        was_hung = child.monitor is None
         child.end_monitor()
         if process.stdin is not None:
             process.stdin.close()
-        if process.returncode > 0 and not self._was_ready:
+        is_last_try = child.restarts >= FIRST_TRIES - 1 and not was_hung
+        if not self._was_ready and (process.returncode > 0 or is_last_try):
             # The first start failed and said why; a retry would not help. After a first success it may.
             child.start_at = math.inf
             if not self._stopping:
+                if process.returncode <= 0:
+                    _log_giving_up(child, process.returncode)
                 self._failed = True
                 self._stop(signal.SIGTERM)
             return
@@ -267,6 +273,20 @@ class Supervisor:
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)
+
+
+def _log_giving_up(child: Child, code: int) -> None:
+    """Say why the service ends: a process of its first start was ended again and again."""
+    what = "the service ends: its %s process %s, and %d starts have failed before the models were loaded%s"
+    hint = ""
+    if code == -signal.SIGKILL:
+        memory = total_memory()
+        amount = "" if memory is None else f" of {memory >> 20} MiB"
+        hint = (
+            f". The system does that when the memory{amount} that this container or machine has is full:"
+            " raise the limit, or serve fewer models or 8-bit ones (docs/operations.md#memory)"
+        )
+    LOGGER.error(what, child.kind, _end_of(code), child.restarts + 1, hint)
 
 
 def _end_of(code: int) -> str:

@@ -5,6 +5,7 @@
 
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ ABORT, SLOW, HANG = 11, 13, 14
 SLOW_S = 2.0
 HANG_LOADING = "HANG_LOADING"
 """Variable of the environment with which no model is ever loaded."""
+KILLED_LOADING = "KILLED_LOADING"
+"""Variable of the environment with which a process that loads models takes so many bytes and, if it may, is then killed."""
 FAIL_CONNECTING = "FAIL_CONNECTING"
 """Variable of the environment with which a frontend that has found the engine fails."""
 HANG_STARTING = "HANG_STARTING"
@@ -52,12 +55,19 @@ def main(arguments: Sequence[str]) -> int:
     def hanging_init(*_: object, **__: object) -> None:
         time.sleep(3600)
 
+    def killed_init(*_: object, **__: object) -> None:
+        held = bytearray(b"x") * int(os.environ[KILLED_LOADING])
+        os.kill(os.getpid(), signal.SIGKILL)
+        del held
+
     def failing_models(self: Hello, known: object = ()) -> list[Model]:
         raise ServiceError("the models cannot be had")
 
     OnnxEngine.run = crashing_run  # type: ignore[method-assign]
     if HANG_LOADING in os.environ:
         OnnxEngine.__init__ = hanging_init  # type: ignore[method-assign]
+    if KILLED_LOADING in os.environ:
+        OnnxEngine.__init__ = killed_init  # type: ignore[method-assign]
     if FAIL_CONNECTING in os.environ:
         Hello.models = failing_models  # type: ignore[method-assign]
     return worker_main.main(arguments)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service.workers.supervisor import END_S
+from service.workers.supervisor import END_S, FIRST_TRIES
 from tests.support.crashing import COMMAND, in_flight, text
-from tests.support.crashing_child import FAIL_CONNECTING, HANG, SLOW
+from tests.support.crashing_child import FAIL_CONNECTING, HANG, KILLED_LOADING, SLOW
 from tests.support.fleet import Fleet, fleet, is_alive, kill, soon
 from tests.support.problems import TEXT
 from tests.support.process import started
@@ -99,6 +99,17 @@ def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(
         assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
         assert "Ready" not in "".join(process.lines)
         assert not left_in(short_tmp_path)
+
+
+def test_an_engine_that_is_killed_whenever_it_loads_ends_the_service_with_1_and_says_why(
+    bundles: Path,
+) -> None:
+    options = ("--bundles", str(bundles / "mood"), "--frontends", "1", "--log-level", "error")
+    with started(*options, command=COMMAND, **{KILLED_LOADING: "1"}) as process:
+        assert process.popen.wait(60) == 1
+        said = process.error()
+    assert said.count("was ended by SIGKILL; it is restarted") == FIRST_TRIES - 1
+    assert "the service ends: its engine process was ended by SIGKILL" in said and "raise the limit" in said
 
 
 def test_a_frontend_that_fails_before_the_service_was_ready_ends_it_with_1_and_says_why(

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from service.workers.supervisor import FIRST_TRIES
+from tests.support.crashing import COMMAND as CRASHING
+from tests.support.crashing_child import KILLED_LOADING
 from tests.support.fleet import LIMITS, NEVER_HUNG, OPTIONS, Fleet, is_alive, kill, soon
 from tests.support.live import Client
 from tests.support.problems import TEXT
@@ -229,3 +232,20 @@ def test_an_engine_that_runs_out_of_memory_is_replaced_and_no_request_is_lost(
         assert set(asking.statuses) == {200}
         assert [running.supervisor, *running.frontends] == others
         assert running.metric("bert_engine_restarts_total") >= 1
+
+
+def test_a_service_whose_models_do_not_fit_into_its_memory_says_so_and_exits(
+    bundles: Path, short_tmp_path: Path
+) -> None:
+    with memory_group() as group:
+        (group / "memory.limit_in_bytes").write_text(str(400 * 2**20))
+        command = ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "bash", *CRASHING]
+        options = (*OPTIONS, "--frontends", "1", "--bundles", str(bundles / "mood"))
+        variables = {"TMPDIR": str(short_tmp_path), KILLED_LOADING: str(2**30)}
+        with started(*options, command=command, **variables) as process:
+            assert process.popen.wait(120) == 1
+            said = process.error()
+        counted = (group / "memory.oom_control").read_text()
+    assert f"oom_kill {FIRST_TRIES}" in counted, "it was the kernel"
+    assert "was ended by SIGKILL, and 4 starts have failed before the models were loaded" in said
+    assert "when the memory of 400 MiB that this container or machine has is full: raise the limit" in said

@@ -11,7 +11,7 @@ from bert.errors import BundleError
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.models import OpenedModel
-from service.system import free_memory
+from service.system import free_memory, total_memory
 from service.workers import served_bundles
 from service.workers.served_bundles import check_memory
 from tests.support.live import serving
@@ -49,7 +49,7 @@ def test_the_free_memory_is_what_the_tightest_limit_leaves(tmp_path: Path, names
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    assert free_memory(tmp_path) == 8 * GIB
+    assert (free_memory(tmp_path), total_memory(tmp_path)) == (8 * GIB, 64 * GIB)
     outer = tmp_path / "sys/fs/cgroup" / ("a" if is_v2 else "memory/a")
     for folder, most in ((outer, str(4 * GIB)), (outer / "b", "max" if is_v2 else str(2**63 - 4096))):
         folder.mkdir(parents=True)
@@ -57,6 +57,7 @@ def test_the_free_memory_is_what_the_tightest_limit_leaves(tmp_path: Path, names
         (folder / usage).write_text(f"{3 * GIB}\n")
         (folder / "memory.stat").write_text(f"anon 1\n{active} {GIB // 2}\n{inactive} {GIB // 4}\n")
     assert free_memory(tmp_path) == GIB + GIB // 2 + GIB // 4
+    assert total_memory(tmp_path) == 4 * GIB
     (outer / usage).write_text(f"{5 * GIB}\n")
     assert free_memory(tmp_path) == 0
 
