@@ -10,6 +10,7 @@ import yaml
 from pydantic import SecretStr, ValidationError, field_validator, model_validator
 
 from bert.errors import ConfigError
+from bert.files import read_regular
 from bert.settings import error_lines
 from service.access.grants import Rules
 from service.settings import ServeSettings, check_key
@@ -19,6 +20,8 @@ DEFAULT = "default"
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 MAX_KEYS = 1000
 """Most keys of a file: each request's key is compared with all of them, and each has series of its own in metrics."""
+MAX_BYTES = 1 << 20
+"""Longest file of keys; YAML of 4 MB takes half a minute to read, and a request waits for it."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -112,10 +115,23 @@ def _entry(name: object, entry: object) -> tuple[str, KeyEntry]:
         raise ValueError("; ".join(f"{name}: {line}" for line in error_lines(error, KeyEntry))) from None
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads YAML; refuses a name that a group has twice, where the first entry would be gone without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        names = set[str]()
+        for name, _ in node.value:
+            if str(name.value) in names:
+                raise yaml.composer.ComposerError(None, None, "a name that is there twice", name.start_mark)
+            names.add(str(name.value))
+        return node
+
+
 def _read(file: Path) -> dict[Any, Any]:
     """Read the file's content; errors of YAML show the line's number and not the line, which may hold a key."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(read_regular(file, MAX_BYTES).decode(), _Loader)
     except OSError as error:
         raise ConfigError(f"api_keys_file {file}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:

@@ -58,6 +58,7 @@ def test_the_single_key_is_called_default(tmp_path: Path) -> None:
         ("web: {key: secret-horse", "line 1: "),
         ("a: {key: secret-horse}\nb: [secret-horse\nc: 1", "line 3: "),
         ("web: {key: 2026-13-45}", "is not YAML or JSON in UTF-8"),
+        ("? [secret-horse]\n: {}", "line 1: found unhashable key"),
         ("[" * 5000, "is not YAML or JSON in UTF-8"),
         ("- secret-horse", "must hold names of keys"),
         ("web: secret-horse", "web must be a group, as in web: {key: ...}"),
@@ -76,6 +77,14 @@ def test_the_single_key_is_called_default(tmp_path: Path) -> None:
             "web: modells: there is no such setting; did you mean models?",
         ),
         ("web: {key: secret-horse}\nshop: {key: secret-horse}", "web and shop have the same key"),
+        (
+            "web: {key: secret-horse}\nshop: {key: b-horse-b}\nweb: {key: c-horse-c}",
+            "line 3: a name that is there twice",
+        ),
+        ("web: {key: secret-horse, key: b-horse-b}", "line 1: a name that is there twice"),
+        ("? [secret-horse]\n: {}", "line 1: found unhashable key"),
+        ("[" * 5000, "is not YAML or JSON"),
+        ("# secret-horse\n" * 100_000, "it has 1,500,000 bytes, and at most 1,048,576 are read"),
         ("ä: {key: secret-horse}", "a name may hold letters, digits and ._@- of ASCII only, at most 64"),
         ("{}", f"has 0 keys; it may have 1 to {MAX_KEYS}"),
         ("\n".join(f"k{n}: {{key: key-no-{n:05}}}" for n in range(MAX_KEYS + 1)), f"has {MAX_KEYS + 1} keys"),
@@ -91,6 +100,12 @@ def test_a_wrong_file_is_refused_with_the_place_and_without_the_key(
         keys_of(wrong)
     assert message in str(caught.value) and str(tmp_path / "keys") in str(caught.value)
     assert "horse" not in str(caught.value).replace("secret horse", "")
+
+
+def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys")
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        keys_of(ServeSettings(api_keys_file=tmp_path / "keys"))
 
 
 def test_a_wrong_file_ends_the_start_with_2(
