@@ -12,6 +12,7 @@ from service.http import openapi
 from service.http.authorise import sent_key
 from service.http.lifecycle import check_admin_port, service_of
 from service.http.problems import ProblemError
+from service.http.request_log import ALWAYS
 from service.scheduling.scheduler_protocol import LOAD, ROLLBACK, UNLOAD
 from service.tasks.schema import Schema
 
@@ -73,6 +74,7 @@ async def manage(request: Request, action: str, name: str) -> None:
     """Do what `Manage` describes if the request may. Raises the 403, and what `Manage` raises."""
     service = service_of(request)
     await check_admin(request)
+    request.scope["state"][ALWAYS] = True
     run = service.loaded.manage
     if run is None:
         raise NotReadyError("the models of this service cannot be changed while it runs")

@@ -17,6 +17,8 @@ MAX_FAILED_PER_S = 20
 """Lines of failed requests that a process writes in a second at each level; the rest is counted in one line."""
 MAX_PATH = 200
 """Longest path in a line, in characters."""
+ALWAYS = "logged"
+"""Key in a request's state: it has a line also where it succeeded, as what changes the models."""
 CAPACITY = frozenset({429, 503, 504})
 """Statuses that tell of too much work or of models that are away: a warning."""
 DETAILED = CAPACITY | {413}
@@ -61,8 +63,14 @@ class RequestLog:
         """Write the line of a finished request, if it failed or all are logged."""
         outcome = problem.status if problem is not None else status
         has_failed = outcome >= 400
-        level = _level(outcome)
-        if not LOGGER.isEnabledFor(level) or not (self._logs_all or (has_failed and self._has_room(level))):
+        is_guess = (
+            problem is not None and problem.reason == "wrong_keys"
+        )  # must not take the room of warnings
+        level = logging.INFO if is_guess else _level(outcome)
+        is_wanted = (
+            self._logs_all or scope.get("state", {}).get(ALWAYS) or (has_failed and self._has_room(level))
+        )
+        if not LOGGER.isEnabledFor(level) or not is_wanted:
             return
         message = f"{scope['method']} {_loggable(context.endpoint)}".lstrip()
         if problem is not None and outcome in DETAILED:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from service.access.grants import Grant, Rules
+from service.http.authorise import WRONG_KEYS
 from service.http.problems import ProblemError
 from service.http.request_log import MAX_FAILED_PER_S, RequestLog
 from service.pipeline.inputs import RequestContext
@@ -169,6 +170,21 @@ def test_with_the_access_log_a_failed_request_has_one_line(
 
 def test_lines_come_at_a_bounded_rate_and_the_rest_is_counted(lines: list[dict[str, Any]]) -> None:
     asyncio.run(a_storm(lines))
+
+
+def test_guesses_of_keys_take_no_room_of_warnings(bundles: Path, lines: list[dict[str, Any]]) -> None:
+    with serving(bundles=[bundles / "mood"], api_key=KEY) as live:
+        for n in range(WRONG_KEYS + 1):
+            reply = live.get("/models", x_api_key=f"guess-{n}")
+    line = the_line(lines, reply.headers["x-request-id"])
+    assert (line["status"], line["reason"], line["level"]) == (429, "too-many-wrong-keys", "INFO")
+
+
+def test_who_changed_the_models_has_a_line(bundles: Path, lines: list[dict[str, Any]]) -> None:
+    with serving(bundles=[bundles / "mood"], admin_api_key="correct-horse") as live:
+        reply = live.post("/models/mood/load", {}, x_api_key="correct-horse")
+        line = the_line(lines, reply.headers["x-request-id"])
+    assert (line["message"], line["status"], line["client"]) == ("POST /models/mood/load", 200, "127.0.0.1")
 
 
 async def a_storm(lines: list[dict[str, Any]]) -> None:
