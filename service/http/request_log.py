@@ -17,6 +17,8 @@ MAX_FAILED_PER_S = 20
 """Lines of failed requests that a process writes in a second at each level; the rest is counted in one line."""
 MAX_PATH = 200
 """Longest path in a line, in characters."""
+MAX_CLIENT = 64
+"""Longest client in a line, in characters; a trusted proxy may pass on what a client made up in X-Forwarded-For."""
 ALWAYS = "logged"
 """Key in a request's state: it has a line also where it succeeded, as what changes the models."""
 CAPACITY = frozenset({429, 503, 504})
@@ -113,7 +115,7 @@ def _fields(
         "reason": "client-gone" if status == CLIENT_GONE else problem.code if problem is not None else "",
         "version": context.version,
         "key": context.grant.name if context.grant is not None else "",
-        "client": client[0] if client else "",
+        "client": quote(client[0][:MAX_CLIENT], safe=":.%") if client else "",
     }
     return {
         "request_id": context.request_id,

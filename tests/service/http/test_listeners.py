@@ -147,6 +147,9 @@ def test_a_socket_that_an_ended_service_left_is_replaced_and_a_file_is_not(short
         ("unix", "203.0.113.9", "203.0.113.9"),
         ("unix", "6.6.6.6, 203.0.113.9", "203.0.113.9"),
         ("unix,10.0.0.0/8", "6.6.6.6, 203.0.113.9, 10.1.2.3", "203.0.113.9"),
+        ("unix", "2001:db8::7", "2001:db8::7"),
+        ("unix", 'x" status=200 \xff', "x%22%20status%3D200%20%C3%BF"),
+        ("unix", "x" * 20_000, "x" * 64),
     ],
 )
 def test_the_client_behind_a_proxy_at_the_socket_is_who_it_names(
