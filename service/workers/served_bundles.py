@@ -334,6 +334,7 @@ class ServedBundles:
             self._changed = self._failed.pop(source, None) is not None
             return
         self._changed, reason = True, ""
+        self._tried[source] = files  # also where it fails before it is opened
         try:
             await self._replace(place, source, before)
         except Exception as error:

@@ -3,12 +3,14 @@
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bert.bundle import MANIFEST, MODEL
+from service.workers.served_bundles import RETRY_EVERY_S
 from tests.support.fleet import fleet, kill, soon
 from tests.support.problems import kind
 from tests.support.process import COMMAND
@@ -91,6 +93,16 @@ def test_a_bundle_that_cannot_be_served_leaves_the_one_before(folder: Path) -> N
         soon(lambda: answer(running) != before)
         soon(lambda: running.metric("bert_model_load_failed", model="mood") == 0)
         assert running.get("/models").json["failed_loads"] == []
+
+
+def test_a_folder_that_is_gone_is_reported_once(folder: Path) -> None:
+    with fleet("--bundles", str(folder), *WITH_KEY, frontends=0) as running:
+        shutil.rmtree(folder / "mood")
+        assert manage(running, "mood", "load").status == 409
+        time.sleep(4 * RETRY_EVERY_S)
+        assert running.post("/classify", TEXT).status == 200
+        running.stop()
+        assert running.process.error().count("model mood goes on as it is") == 1
 
 
 def test_a_model_that_was_added_is_found_and_one_that_is_half_copied_once_it_is_whole(
