@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,12 @@ def test_rules_and_dashboard_are_those_of_the_files() -> None:
     assert monitor["podMetricsEndpoints"][0]["port"] == "admin", "/metrics is not on the public port"
     labels = items["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert labels[monitor["jobLabel"]] == "bert-serve", "the job of alerts and dashboard"
+
+
+def test_the_chart_has_the_version_of_the_product() -> None:
+    chart = yaml.safe_load((DEPLOY / "helm/Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
 
 
 @needs_helm

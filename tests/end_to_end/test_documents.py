@@ -61,8 +61,8 @@ READERS: dict[str, Callable[[list[str]], object]] = {
 }
 SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune"}
 """Options that no field of the settings has the name of."""
-OF_OTHERS = {"--no-deps", "--logdir", "--target"}
-"""Options of pip, tensorboard and docker."""
+OF_OTHERS = {"--no-deps", "--logdir", "--target", "--hypothesis-profile"}
+"""Options of pip, tensorboard, docker and pytest."""
 NEEDED = {
     "bert-prepare": ["--sources", "x", "--output-dir", "x"],
     "bert-pretrain": ["--corpus", "x", "--output-dir", "x", "--max-steps", "1"],
