@@ -97,6 +97,7 @@ class RequestMiddleware:
             if entered is not None:
                 entered.leave()
             self._record(context, responder.status or CLIENT_GONE, {**scope, "method": method})
+            state.pop(PROBLEM, None)  # its traceback leads back here: a cycle would keep the body
             if counted:  # last: where none is in flight, all are recorded
                 self._metrics.requests_in_flight.dec()
 

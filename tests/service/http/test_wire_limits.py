@@ -147,7 +147,9 @@ def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
     with gated(small, "mood") as engine:
         running = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
-        monkeypatch.setitem(speeds, "mood", Throughput(0.0, token_s=1.0, budget=32))
+        monkeypatch.setitem(
+            speeds, small.loaded.registry.models["mood"].id, Throughput(0.0, token_s=1.0, budget=32)
+        )
         start = time.monotonic()
         reply = small.post("/classify", TEXT, x_timeout_ms="2000")
         assert time.monotonic() - start < 1
@@ -157,6 +159,8 @@ def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
         engine.gate.set()
         assert running.result().status == 200
     eventually(lambda: is_idle(small))
+    # What was refused is believed for a second or two.
+    eventually(lambda: small.post("/classify", TEXT).status == 200)
 
 
 def test_a_deadline_is_kept_and_the_work_taken_back(small: Live, pool: ThreadPoolExecutor) -> None:

@@ -71,7 +71,9 @@ def test_a_line_that_would_be_late_is_tried_again_until_it_would_not(
     with gated(small, "mood") as engine, ThreadPoolExecutor(8) as pool:
         first = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
-        slow = dict(small.scheduler.queue.throughput) | {"mood": Throughput(0.0, 1.0, 32)}
+        slow = dict(small.scheduler.queue.throughput) | {
+            small.loaded.registry.models["mood"].id: Throughput(0.0, 1.0, 32)
+        }
         monkeypatch.setattr(small.scheduler.queue, "throughput", slow)
         assert kind(small.post("/classify", TEXT)) == "queue-full"
         lines = pool.submit(post_lines, small, "/classify", lines_of(TEXT))
