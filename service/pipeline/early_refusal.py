@@ -22,6 +22,8 @@ SPREADS = 1.0
 """Mean distances from the mean ratio that a request's estimate allows for, on both sides."""
 LEAST_TRUST_S, MOST_TRUST_S = 1.0, 10.0
 """Seconds for which what the queue said is believed: it may empty sooner, as when clients leave."""
+SHORT_WAIT_S = 0.1
+"""Wait of a request that was hardly held up: nothing is refused in its line now."""
 UNKNOWN_RATE = 1.0
 """Tokens a second of a queue that does not tell: so slow that it has room for next to nothing more."""
 TOKENIZE_SHARE = 0.05
@@ -107,6 +109,14 @@ class EarlyRefusal:
         refusal = Refusal(error, tokens, now + error.retry_after_s, now + trust_s, now + 2 * trust_s)
         others = [each for each in self._current((model, key), now) if not each.covers(tokens)]
         self._refusals[model, key] = [*others, refusal]
+
+    def forget(self, model: str, tokens: int, queue_s: float, key: str = "") -> None:
+        """Take in that a request waited for `queue_s`: if that was hardly at all, the queue has room for the like again."""
+        line = model, key
+        if queue_s < SHORT_WAIT_S and line in self._refusals:
+            others = [each for each in self._refusals.pop(line) if not each.covers(tokens)]
+            if others:
+                self._refusals[line] = others
 
     def check(self, models: Iterable[str], size: int, deadline: float, key: str = "") -> None:
         """Raise QueueFullError if the queue should refuse a body of `size` bytes for whichever of the models it is.

@@ -170,6 +170,7 @@ class Call:
             if context.grant is not None:
                 context.grant.refund(context.tokens)
             raise
+        early.forget(model, context.tokens, result.queue_s, context.key)
         context.note_engine(result.queue_s, result.inference_s)
         return result.outputs
 

@@ -88,6 +88,14 @@ def test_another_size_class_and_another_model_pass() -> None:
     refusing.early.check([], 100 * BYTES, 5.0)
 
 
+def test_an_answer_without_a_wait_ends_the_refusals_of_its_size() -> None:
+    refusing = Refusing()
+    refusing.early.forget("m", 100, 0.5)
+    assert not refusing.passes()
+    refusing.early.forget("m", 100, 0.01)
+    assert refusing.passes()
+
+
 def test_another_key_passes() -> None:
     refusing = Refusing()
     refusing.early.check(["m"], 100 * BYTES, 5.0, "other")
