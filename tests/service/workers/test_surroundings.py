@@ -246,6 +246,7 @@ def test_a_service_whose_models_do_not_fit_into_its_memory_says_so_and_exits(
             assert process.popen.wait(120) == 1
             said = process.error()
         counted = (group / "memory.oom_control").read_text()
-    assert f"oom_kill {FIRST_TRIES}" in counted, "it was the kernel"
+    kills = int(counted.split("oom_kill ")[1])  # the kernel may take a process's helper along
+    assert kills >= FIRST_TRIES, "it was the kernel"
     assert "was ended by SIGKILL, and 4 starts have failed before the models were loaded" in said
     assert "when the memory of 400 MiB that this container or machine has is full: raise the limit" in said
