@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 HEAD = "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\n"
 LAST = b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-POSTS = [
+POSTS: list[tuple[str, dict[str, Any]]] = [
     ("/classify", {"text": ["the film was warm", "dull"], "top_k": 2}),
     ("/classify", {"text": "the film", "text_pair": ["a", "b"], "model": "entailment"}),
     ("/ner", {"text": "angela met merkel in munich", "aggregation": "simple", "min_score": 0.1}),
@@ -98,7 +99,7 @@ VALUES = st.recursive(
 
 @pytest.fixture(scope="module")
 def hunted(bundles: Path) -> Iterator[Live]:
-    limits = {"body_timeout_ms": 300, "max_body_bytes": 2**17, "stream_timeout_ms": 5000}
+    limits: dict[str, Any] = {"body_timeout_ms": 300, "max_body_bytes": 2**17, "stream_timeout_ms": 5000}
     with serving(bundles=[bundles], default_models={"classification": "mood"}, **limits) as running:
         yield running
 

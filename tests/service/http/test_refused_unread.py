@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,13 @@ def full(live: Live, model: str = "names", path: str = "/ner", body: object = LA
     queue, waiting = live.scheduler.queue, list[Future[Reply]]()
     with ThreadPoolExecutor(3) as pool, gated(live, model):
         queue.throughput[live.loaded.registry.models[model].id].tokens_per_s = TOKENS_PER_S
+
+        def waits(tokens: int) -> bool:
+            return queue.tokens == tokens
+
         for tokens in (104, 312, 520):  # of the first, a batch is in the engine
             waiting.append(pool.submit(live.post, path, body))
-            eventually(lambda tokens=tokens: queue.tokens == tokens)
+            eventually(partial(waits, tokens))
         assert live.post(path, body).status == 429
         yield
     assert {each.result().status for each in waiting} == {200}

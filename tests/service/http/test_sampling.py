@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_files_rotate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MAX_FILE_BYTES", 1000)
     sampler = Sampler(1.0, folder)
     for number in range(90):
-        sampler.take("org/mood", {}, lambda number=number: [{"text": "a" * 50, "number": number}])
+        sampler.take("org/mood", {}, partial(list, [{"text": "a" * 50, "number": number}]))
     sampler.close()
     old, new = folder / "org%2Fmood.old.jsonl", folder / "org%2Fmood.jsonl"
     assert {path.name for path in folder.glob("*.jsonl")} == {old.name, new.name}
@@ -145,7 +146,7 @@ def write_many(folder: Path, process: int) -> None:
     sampling.MAX_FILE_BYTES = 100_000
     sampler = Sampler(1.0, folder)
     for number in range(50):
-        sampler.take("mood", {}, lambda number=number: [{"text": "a" * 2000, "at": f"{process}.{number}"}])
+        sampler.take("mood", {}, partial(list, [{"text": "a" * 2000, "at": f"{process}.{number}"}]))
     sampler.close()
 
 
