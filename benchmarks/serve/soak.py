@@ -54,7 +54,7 @@ GAUGES = re.compile(
 
 @dataclass(slots=True)
 class Second:
-    """What was seen in a second."""
+    """Answers and resources of the service in one second."""
 
     at: float
     memory_mb: float

@@ -17,7 +17,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
 IGNORED_WORDS = ("symbols", "handles", "punctuation")
-"""What can be kept out of entities: emoji and other symbols, names after an at sign, and entities of punctuation alone."""
+"""Kinds of words that `left_out` keeps out of entities: symbols such as emoji, names after an at sign, punctuation alone."""
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1

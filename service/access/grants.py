@@ -1,4 +1,4 @@
-"""What one key may do now: its models, and what is left of its rates."""
+"""Rights of an API key: its models, its rates, and how much of them is left."""
 
 import math
 import time
@@ -13,7 +13,7 @@ Clock = Callable[[], float]
 
 
 class Rules(SettingsPart):
-    """What a key may do."""
+    """Rights of a key, as an entry of the file of keys states them."""
 
     models: list[str] | None = None
     """Names of the models that it may use; None for all."""

@@ -32,7 +32,7 @@ _MEANINGS = {
     "SIGKILL": ": the machine may be out of memory",
     "SIGBUS": ": a file of the checkpoint was cut short, or its disk failed, while it was read",
 }
-"""What the end of a child by a signal tells."""
+"""Signal that ended a child → its likely cause, as the end of a message."""
 _CHILD = """
 import runpy, sys
 sys.path[:] = {path!r}

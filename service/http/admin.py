@@ -24,7 +24,7 @@ _NAME = {"parameters": [{"name": "name", "in": "path", "required": True, "schema
 
 
 class ManagedResponse(Schema):
-    """What was done."""
+    """The model that was changed, and its new status."""
 
     model: str
     status: str
@@ -71,7 +71,7 @@ async def _managed(request: Request, action: str, status: str) -> Response:
 
 
 async def manage(request: Request, action: str, name: str) -> None:
-    """Do what `Manage` describes if the request may. Raises the 403, and what `Manage` raises."""
+    """Load, unload or roll back a model. Raises ProblemError with 403 if the key may not, and what `Manage` raises."""
     service = service_of(request)
     await check_admin(request)
     request.scope["state"][ALWAYS] = True

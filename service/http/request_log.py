@@ -32,7 +32,7 @@ TRACE_PARENT = re.compile(
 
 
 class TraceParent(NamedTuple):
-    """What a request's `traceparent` says (W3C Trace Context)."""
+    """Trace id and sampling flag of a request's `traceparent` header (W3C Trace Context)."""
 
     trace_id: str
     is_sampled: bool

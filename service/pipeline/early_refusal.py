@@ -50,7 +50,7 @@ class TokenRatio:
 
 @dataclass(slots=True)
 class Refusal:
-    """What the queue said when it refused a request."""
+    """A refusal by the queue, and for how long it holds for requests of its size."""
 
     error: QueueFullError
     tokens: int

@@ -14,13 +14,13 @@ BROKEN_PAUSE_S = 0.1
 
 @dataclass(slots=True)
 class Storm:
-    """What clients got."""
+    """Answers that clients got to a storm of requests."""
 
     seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of answers by status, and of broken connections by the error's name."""
     latencies_ms: list[float] = field(default_factory=list)
-    """Of the answers with 200, in their order."""
+    """Latency of each answer with status 200, in the order in which they came."""
     capacity: float = 0.0
     """Answers a second that are possible, where that was measured."""
 
