@@ -201,7 +201,7 @@ class ServeSettings(CommandSettings):
         ge=1,
         description="Most bytes that the bodies of all requests hold in memory, in each process that speaks HTTP; above "
         "it 503 with Retry-After. The first 16 KiB of each body are not counted, so a small request never gets it. At "
-        "least 2 × `max_body_bytes`. Default: 64 × `max_body_bytes`.",
+        "least 2 × `max_body_bytes`. Default: 64 × `max_body_bytes`, and 1 MiB at least.",
     )
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."

@@ -42,6 +42,8 @@ WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
 HELD_BODIES = 64
 """Default limit of what the bodies of all requests hold in memory, in bodies of the maximum size."""
+LEAST_HELD_BYTES = 2**20
+"""Least default limit. One read of a socket may bring 256 KiB, which are counted before it is known what they are."""
 LEAST_BATCHES_IN_HAND = 2
 """Batches that requests of many lines may have in work if the engine has one slot: one that runs and one that waits. With
 more slots it is one for each: lines end one by one and others take their place."""
@@ -87,7 +89,8 @@ class Service:
     def __init__(self, settings: ServeSettings, open_models: OpenModels) -> None:
         """Load nothing yet; `open_models` does that later."""
         self.settings, self.metrics, self._open = settings, Metrics(), open_models
-        self.bodies = BodyBudget(settings.max_bodies_bytes or HELD_BODIES * settings.max_body_bytes)
+        held_bodies = max(HELD_BODIES * settings.max_body_bytes, LEAST_HELD_BYTES)
+        self.bodies = BodyBudget(settings.max_bodies_bytes or held_bodies)
         self.unsent = UnsentResponses(settings.max_response_bytes)
         self.request_log = RequestLog(logs_all=settings.access_log)
         share, folder = settings.sample_share, settings.sample_dir

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from service.http.lifecycle import Service
 from service.http.limits import FREE_BYTES, BodyBudget
 from service.http.problems import ProblemError
+from service.settings import ServeSettings
 from tests.support.fleet import fleet, soon
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.ndjson import TYPE
@@ -53,6 +55,14 @@ def test_the_first_bytes_of_a_body_are_free() -> None:
     for _ in range(5):
         budget.share().hold(FREE_BYTES)
     assert budget.held == 1000
+
+
+def test_one_read_of_a_socket_fits_however_small_the_largest_body_is(bundles: Path) -> None:
+    async def unopened(*_: Any) -> Any:
+        raise AssertionError("no model is needed")
+
+    service = Service(ServeSettings(bundles=[bundles / "mood"], max_body_bytes=1000), unopened)
+    service.bodies.share().hold(4 * 2**18)  # asyncio reads 256 KiB at once, in TLS too
 
 
 def test_memory_is_released_once_when_most_of_what_was_held_is_free() -> None:
