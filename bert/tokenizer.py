@@ -270,13 +270,20 @@ class Tokenizer:
         return self._join([pieces.slice(0, _room(max_tokens, 2))], truncated=True)
 
     def pair(
-        self, first: Pieces, second: Pieces, max_tokens: int | None = None, *, truncate: bool = False
+        self,
+        first: Pieces,
+        second: Pieces,
+        max_tokens: int | None = None,
+        *,
+        truncate: bool = False,
+        keep_second: bool = False,
     ) -> Encoding:
         """Return [CLS] first [SEP] second [SEP], or what stands for it in `form`.
 
         Raises TextTooLongError over `max_tokens` unless `truncate`.
 
-        Truncation takes a piece at a time from the end of the longer text.
+        Truncation takes a piece at a time from the end of the longer text; with `keep_second` from the first alone, and
+        InputError is raised where the second leaves it no room.
         """
         special = self.form.special_tokens(2)
         tokens = len(first) + len(second) + special
@@ -284,8 +291,13 @@ class Tokenizer:
             return self._join([first, second])
         if not truncate:
             raise TextTooLongError(tokens, max_tokens)
-        keep_first, keep_second = longest_first(len(first), len(second), _room(max_tokens, special))
-        return self._join([first.slice(0, keep_first), second.slice(0, keep_second)], truncated=True)
+        room = _room(max_tokens, special)
+        if keep_second and len(second) >= room:
+            raise InputError(f"its {len(second)} pieces leave no room for the text in {max_tokens} tokens")
+        kept = (
+            (room - len(second), len(second)) if keep_second else longest_first(len(first), len(second), room)
+        )
+        return self._join([first.slice(0, kept[0]), second.slice(0, kept[1])], truncated=True)
 
     def windows(
         self, pieces: Pieces, max_tokens: int, stride: int, prefix: Pieces | None = None

@@ -67,7 +67,7 @@ def decode(logits: Floats, spec: TaskSpec, scoring: Scoring = ALL_SCORES) -> lis
     Labels of equal score keep the order of `spec.labels`. Raises ValueError if K does not fit.
     """
     _check(logits, spec)
-    return _ranked(_scores(logits, spec, scoring), spec.labels, scoring)
+    return ranked(_scores(logits, spec, scoring), spec.labels, scoring)
 
 
 def decode_windows(
@@ -85,7 +85,7 @@ def decode_windows(
     for rows, weights in zip(logits, tokens, strict=True):
         _check(rows, spec)
         merged.append(_merged(_scores(rows, spec, scoring), weights, merge))
-    return _ranked(np.stack(merged), spec.labels, scoring)
+    return ranked(np.stack(merged), spec.labels, scoring)
 
 
 def activation_of(spec: TaskSpec) -> str:
@@ -128,8 +128,8 @@ def _merged(scores: Floats, tokens: Sequence[int], merge: WindowMerge) -> Floats
     return np.asarray(np.average(scores, axis=0, weights=tokens), scores.dtype)
 
 
-def _ranked(scores: Floats, labels: Sequence[str], scoring: Scoring) -> list[Classification]:
-    """Turn scores (N, K) into results."""
+def ranked(scores: Floats, labels: Sequence[str], scoring: Scoring) -> list[Classification]:
+    """Turn scores (N, K) into N results; labels of equal score keep their order."""
     order = (-scores).argsort(axis=-1, kind="stable")[:, : scoring.top_k]
     results = []
     for best_first, values in zip(order.tolist(), scores.tolist(), strict=True):

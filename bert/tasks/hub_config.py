@@ -1,6 +1,5 @@
 """The task of a hub checkpoint, which has no `task.json`, by its `config.json` and its tensors."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import OUTSIDE, TagScheme
 from bert.tasks.task import Head, Task
+from bert.tasks.zero_shot import is_of_inference
 
 _PROBLEM_TYPES = {
     "single_label_classification": "single_label",
@@ -30,11 +30,6 @@ UNKNOWN_SCORE = (
 )
 INFERENCE_PAIR = "the labels are those of natural language inference: two texts are read; --no-pair reads one"
 _NO_OUTSIDE = "no label is O: every word belongs to an entity"
-# Stems of the labels of natural language inference, in the languages that checkpoints of the hub have them.
-_INFERENCE = re.compile(
-    r"(not?[ _-]?)?(entail|contradic|contraddi|widerspr|implicaz|implicac|implikation|enthalten|含意|蕴含|蕴涵|矛盾|"
-    r"следован|противореч|함의|모순)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,5 +247,5 @@ def _pair(files: HubFiles, task: Task, labels: Sequence[str]) -> bool | None:
     """Tell whether two texts are read: cross-encoders and natural language inference do. None: nothing says."""
     if not task.may_read_pairs:
         return False
-    reads_pairs = _is_cross_encoder(files) or any(_INFERENCE.match(label.lower()) for label in labels)
+    reads_pairs = _is_cross_encoder(files) or any(map(is_of_inference, labels))
     return True if reads_pairs else None

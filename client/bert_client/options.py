@@ -34,6 +34,12 @@ class ClassifyOptions(TruncateOptions, total=False):
     """Divisor of the logits: over 1 the model is less sure of itself."""
     windows: Literal["max", "mean"] | None
     """Read long texts in windows, and merge the scores of these."""
+    labels: list[str] | dict[str, str] | None
+    """Labels to choose from, or a hypothesis for each, by a model of natural language inference."""
+    template: str | None
+    """Hypothesis of each of `labels`, with {} in its place. Default: This example is {}."""
+    multi_label: bool | None
+    """Judge each of `labels` by itself: several may hold, or none."""
 
 
 class NerOptions(Options, total=False):

@@ -212,6 +212,8 @@ class ModelInfo(Result):
     why_not_ready: str | None
     entity_types: list[str] = field(default_factory=list)
     """NER only: types of its entities."""
+    takes_labels: bool = False
+    """Tells whether a request may bring the labels to choose from."""
     embedding_size: int | None = None
     """Embeddings only: numbers of a vector."""
     examples: list[dict[str, Any]] = field(default_factory=list)

@@ -78,9 +78,11 @@ def call(
 
 
 def classify(options: Mapping[str, Any], text: Any, text_pair: Any = None) -> Call[Classification]:
-    """Return a call of /classify."""
+    """Return a call of /classify; a text counts once for each of the labels that are sent along."""
     pair = {} if text_pair is None else {"text_pair": text_pair}
-    return call("/classify", Classification.of, options, text=text, **pair)
+    made = call("/classify", Classification.of, options, text=text, **pair)
+    labels = options.get("labels")
+    return made if labels is None else dataclasses.replace(made, row_texts=max(1, len(labels)))
 
 
 def ner(options: Mapping[str, Any], text: Any) -> Call[list[Entity]]:

@@ -23,7 +23,7 @@ class PredictSettings(CommandSettings):
         env_prefix="BERT_PREDICT_",
         cli_prog_name="bert-predict",
     )
-    metavars: ClassVar[Mapping[str, str]] = {"model": "NAME", "labels": "TYPE,TYPE..."}
+    metavars: ClassVar[Mapping[str, str]] = {"model": "NAME", "labels": "LABEL,LABEL..."}
     positional: ClassVar[str] = "BUNDLE INPUT --out OUTPUT"
 
     paths: CliPositionalArg[list[str]] = Field(
@@ -74,7 +74,15 @@ class PredictSettings(CommandSettings):
     )
     min_score: float | None = Field(None, ge=0, le=1, description="Entities with a lower score are left out.")
     labels: Annotated[list[str] | None, NoDecode] = Field(
-        None, description="Types of the entities to keep, separated by commas. Default: all."
+        None,
+        description="Types of the entities to keep, separated by commas; or, for a model of natural language inference, "
+        "labels to choose from. Default: all of the model's own.",
+    )
+    template: str | None = Field(
+        None, description="Hypothesis of each of `labels`, with {} in its place. Default: This example is {}."
+    )
+    multi_label: bool = Field(
+        False, description="Judge each of `labels` by itself: several may hold, or none."
     )
     left_out: Annotated[list[LeftOut] | None, NoDecode] = Field(
         None,

@@ -60,7 +60,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
         options = {"top_k": 1, **options}  # the best is enough
     kinds = {name: kind for name, kind in get_type_hints(task.result).items() if name not in left_out}
     columns = {name: _column_type(kind) for name, kind in kinds.items()}
-    read = task.fields_among(spec, names)
+    read = task.fields_among(spec, names, options)
     sample = {name: value for name, value in sample_of(spec.task).items() if name in read}
     try:
         request = task.request.model_validate({**sample, **options})

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
 from bert.tasks.tags import TagScheme
+from bert.tasks.zero_shot import inference_of
 from service.engine.models import Model, SkippedBundle
 from service.exports.progress import read_progress
 from service.http import openapi
@@ -47,6 +48,7 @@ class ModelInfo(Schema):
     pair: bool | None = Field(
         description="True if it reads pairs of texts, false if it reads single texts, null if it takes either."
     )
+    takes_labels: bool = Field(description="True if a request may bring the labels to choose from.")
     embedding_size: int | None = Field(
         description="Embeddings only: numbers of a vector, the most that `dimensions` may ask for."
     )
@@ -219,6 +221,7 @@ def _info(
         entity_types=list(TagScheme.of(spec.labels).types) if TASKS[spec.task].has_tags else [],
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
+        takes_labels=inference_of(spec) is not None,
         embedding_size=model.embedding_size,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,

@@ -218,7 +218,9 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
         errors = [FieldError(displayed(name), "is not a field of this request") for name in unknown]
     for name in known:
         value = content.get(name)
-        if name in model.nested and name in content:
+        if isinstance(value, dict) and name in model.nested:
+            errors += _map_errors(name, value, max_texts)
+        elif name in model.nested and name in content and (value is not None or known[name].is_required()):
             errors += _nested_errors(name, value, max_texts)
         elif isinstance(value, list) and name in model.names and len(value) > MAX_NAMES:
             errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
@@ -243,6 +245,16 @@ def _list_errors(name: str, items: list[object], max_texts: int) -> list[FieldEr
         return [too_many_texts(name, len(items), max_texts)]
     wrong = (i for i, item in enumerate(items) if not isinstance(item, str))
     return [FieldError(f"{name}[{i}]", NO_TEXT) for i in itertools.islice(wrong, MAX_FIELD_ERRORS)]
+
+
+def _map_errors(name: str, items: dict[str, object], max_texts: int) -> list[FieldError]:
+    """Return the errors of texts by name; where no such object belongs, pydantic says so."""
+    if len(items) > max_texts:
+        return [too_many_texts(name, len(items), max_texts)]
+    wrong = (key for key, item in items.items() if not isinstance(item, str))
+    return [
+        FieldError(f"{name}.{displayed(key)}", NO_TEXT) for key in itertools.islice(wrong, MAX_FIELD_ERRORS)
+    ]
 
 
 def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]:

@@ -305,7 +305,7 @@ def endpoint_of(task: ServedTask[Any]) -> Callable[[TaskRequest, Any], Awaitable
     """Return the handler of a task's requests."""
 
     async def answer(request: TaskRequest, body: Any) -> Response:
-        model = task.find(request.registry, body.model)
+        model = task.find(request.registry, body.model, body)
         response = await request.respond(await task.run(request.call(model), body))
         if (shadow := request.shadow_of(model)) is not None:
             service_of(request).shadow(

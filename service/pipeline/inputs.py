@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError, displayed
 from service.access.grants import Grant
 from service.scheduling.fair_queue import NO_LANE, SHADOW, Lane
 
@@ -127,6 +127,40 @@ class Texts:
     def index(self, result: int) -> int:
         """Return the index of a result's text: a single string belongs to every result."""
         return result if self.is_list else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextLists:
+    """Lists of texts that are read beside others: one list that belongs to every text, or a list for each."""
+
+    name: str
+    lists: list[list[str]]
+    is_nested: bool
+    keys: list[str] | None = None
+    """Names of the texts, where the client sent an object."""
+
+    @classmethod
+    def of(cls, name: str, sent: list[str] | list[list[str]] | dict[str, str]) -> "TextLists":
+        """Wrap what the client sent."""
+        if isinstance(sent, dict):
+            return cls(name, [list(sent.values())], False, list(sent))
+        lists = [each for each in sent if isinstance(each, list)]
+        return cls(name, lists or [[each for each in sent if isinstance(each, str)]], bool(lists))
+
+    def where(self, item: int, number: int | None = None) -> str:
+        """Return the name of one text, or of the list that belongs to an item, for messages."""
+        name = f"{self.name}[{item}]" if self.is_nested else self.name
+        if number is None:
+            return name
+        return f"{name}[{number}]" if self.keys is None else f"{name}.{displayed(self.keys[number])}"
+
+    def index(self, item: int) -> int:
+        """Return the index of an item's list."""
+        return item if self.is_nested else 0
+
+    def of_item(self, item: int) -> list[str]:
+        """Return the texts that belong to an item."""
+        return self.lists[self.index(item)]
 
 
 def pair_count(first: Texts, second: Texts) -> int:

@@ -9,17 +9,20 @@ from pydantic import Field
 
 from bert.errors import FieldError, InvalidRequestError
 from bert.graph_inputs import joined
-from bert.tasks import classification
+from bert.tasks import classification, zero_shot
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
-from service.engine.models import Model
+from service.engine.models import Model, Registry
 from service.pipeline.inputs import Texts, pair_count
 from service.pipeline.pipeline import window_tokens
+from service.tasks.label_sets import PLACE, SCORE_BYTES, TEMPLATE, LabelSets, check_open, find_open
 from service.tasks.schema import (
     RESULT_BYTES,
     Example,
+    Hypotheses,
     ModelName,
+    NonEmpty,
     Schema,
     Share,
     Text,
@@ -57,8 +60,6 @@ PAIRS: tuple[Example, ...] = (
     {"text": "A man is playing a guitar.", "text_pair": "Someone is making music."},
     {"text": "The shop is closed on Sundays.", "text_pair": "You can buy it there on Sunday."},
 )
-SCORE_BYTES = 40
-"""Bytes of a score and its names in JSON, about; the label's name comes on top."""
 STRIDE_DIVISOR = 8
 """Divisor of `max_tokens` that gives the stride of a model without its own: windows share an eighth."""
 
@@ -67,9 +68,13 @@ class ClassifyRequest(Schema):
     """One text or a list of texts, or pairs of texts.
 
     A pair is two strings, two lists of equal length, or one string that goes with each item of a list.
+
+    A model of natural language inference takes `labels`, and then reads single texts: each beside a sentence about each
+    label.
     """
 
     example: ClassVar[Example] = {"text": "A warm, funny film that I would gladly see again."}
+    nested: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     text: Text
     text_pair: Text | None = Field(None, description="Second text of each pair, for models trained on pairs.")
@@ -84,6 +89,20 @@ class ClassifyRequest(Schema):
         None,
         description="Read long texts in overlapping windows. The score of a label is the highest of the windows, or "
         "their mean by the tokens of the text in each. Single texts only, and without `truncate`.",
+    )
+    labels: NonEmpty[str] | NonEmpty[NonEmpty[str]] | Hypotheses | None = Field(
+        None,
+        description="Labels to choose from, by a model of natural language inference: a list for all texts, a list of lists "
+        "with one for each text, or an object with a hypothesis for each label.",
+    )
+    template: str | None = Field(
+        None,
+        description=f"Hypothesis of each of `labels`, with {PLACE} in its place. Default: `{TEMPLATE}`",
+    )
+    multi_label: bool = Field(
+        False,
+        strict=True,
+        description="Judge each of `labels` by itself: several may hold, or none. Else their scores add up to 1.",
     )
     truncate: Truncate = False
     model: ModelName = None
@@ -136,6 +155,12 @@ class Classify(ServedTask[ClassifyRequest]):
         """Return `text`, and `text_pair` where the model reads pairs."""
         return self.texts if spec.pair is not False else self.texts[:1]
 
+    def fields_among(
+        self, spec: TaskSpec, given: Collection[str], options: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Return `text` alone where labels are sent."""
+        return self.texts[:1] if "labels" in options else super().fields_among(spec, given, options)
+
     def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
         """Return the model's own examples, else opinions for labels of sentiment, else texts of all kinds."""
         judges = any(JUDGEMENT.search(label) for label in spec.labels)
@@ -143,11 +168,23 @@ class Classify(ServedTask[ClassifyRequest]):
 
     def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
         """Tell whether scores are asked for, or several labels may hold."""
-        return "top_k" in options or "threshold" in options or spec.problem_type == "multi_label"
+        asked = {"top_k", "threshold", "multi_label"} & set(options)
+        return bool(asked) or spec.problem_type == "multi_label"
+
+    def find(self, registry: Registry, name: str | None, request: ClassifyRequest) -> Model:
+        """Return the named model, or the default one; where labels are sent, the first that takes them."""
+        if request.labels is not None and name is None and (found := find_open(registry)):
+            return found
+        return super().find(registry, name, request)
 
     async def run(self, call: Call, request: ClassifyRequest) -> Results:
         """Answer a request."""
         text = Texts.of("text", request.text)
+        if request.labels is not None:
+            results, truncated = await self._by_labels(call, text, request)
+            count = sum(len(result.scores) for result in results)
+            return Results(count, lambda listed: _rows(results, truncated, listed))
+        _check_without_labels(request)
         pair = Texts.of("text_pair", request.text_pair) if request.text_pair is not None else None
         check_pair(call.model, text, pair)
         call.check_count(text, *([pair] if pair is not None else []))
@@ -156,6 +193,31 @@ class Classify(ServedTask[ClassifyRequest]):
         )
         count = sum(len(result.scores) for result in results)
         return Results(count, lambda listed: _rows(results, truncated, listed))
+
+    async def _by_labels(
+        self, call: Call, text: Texts, request: ClassifyRequest
+    ) -> tuple[list[Classification], list[bool]]:
+        assert request.labels is not None
+        for name in ("text_pair", "windows"):
+            if getattr(request, name) is not None:
+                raise InvalidRequestError(
+                    [FieldError(name, "is not read with labels: leave one of them out")]
+                )
+        sets = LabelSets.of(request.labels, request.template)
+        return await classify_by_labels(
+            call, text, sets, request.scoring(), multi_label=request.multi_label, truncate=request.truncate
+        )
+
+
+def _check_without_labels(request: ClassifyRequest) -> None:
+    given = {"template": request.template, "multi_label": request.multi_label or None}
+    errors = [
+        FieldError(name, "is for labels, and none were sent")
+        for name, value in given.items()
+        if value is not None
+    ]
+    if errors:
+        raise InvalidRequestError(errors)
 
 
 def _rows(
@@ -215,6 +277,36 @@ def _sampled(
         row["label"] = likely if spec.problem_type == "multi_label" else result.label
         best = [score for _, score in result.scores[:2]]
         yield {**row, "score": result.score, "margin": best[0] - best[1] if len(best) == 2 else None}
+
+
+async def classify_by_labels(
+    call: Call, text: Texts, sets: LabelSets, scoring: Scoring, *, multi_label: bool, truncate: bool
+) -> tuple[list[Classification], list[bool]]:
+    """Return a classification of each text by its labels, and whether it was cut; a hypothesis never is.
+
+    Raises InvalidRequestError for a model that takes no labels.
+    """
+    meaning = check_open(call.model, sets.hypotheses.name)
+    call.check_count(text)
+    sets.check(text, call.pipeline.max_texts)
+    call.note_size(text, sets.size(len(text), scoring.top_k))
+    rows = await call.encode_with_each(text, sets.hypotheses, len(text), truncate=truncate, keep_beside=True)
+    flat = [encoding for each in rows for encoding in each]
+    outputs = iter(await call.infer(flat))
+
+    def decode() -> list[Classification]:
+        found = []
+        for item, row in enumerate(rows):
+            logits = joined([next(outputs) for _ in row])
+            found.append(
+                zero_shot.decode(logits, sets.of_text(item), meaning, scoring, multi_label=multi_label)
+            )
+        return found
+
+    results = await call.decode(len(flat), decode)
+    # Labels of requests have no bound, and each that is counted by name is a series in the metrics.
+    call.note_outcomes(("other", result.score) for result in results)
+    return results, [any(encoding.truncated for encoding in row) for row in rows]
 
 
 async def _classify_windows(

@@ -1,15 +1,13 @@
 """The most probable of several texts after a prompt: /multiple-choice."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from bert.encoding import Encoding
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError
 from bert.tasks.multiple_choice import ScoredChoice, decode
-from service.pipeline.inputs import Texts, check_not_blank, make_each, too_many_texts
+from service.pipeline.inputs import TextLists, Texts, check_not_blank, too_many_texts
 from service.tasks.schema import (
     RESULT_BYTES,
     Example,
@@ -70,29 +68,6 @@ class MultipleChoiceResult(ChoiceScore):
     truncated: Annotated[bool, Field(description="True if a choice, or the prompt beside one, was cut.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Choices for prompts: one list that belongs to every prompt, or a list for each."""
-
-    lists: list[list[str]]
-    is_nested: bool
-
-    @classmethod
-    def of(cls, sent: list[str] | list[list[str]]) -> "Choices":
-        """Wrap what the client sent."""
-        lists = [each for each in sent if isinstance(each, list)]
-        return cls(lists, True) if lists else cls([[each for each in sent if isinstance(each, str)]], False)
-
-    def where(self, item: int, choice: int | None = None) -> str:
-        """Return the name of one choice, or of the list of a prompt, for messages."""
-        name = f"choices[{item}]" if self.is_nested else "choices"
-        return name if choice is None else f"{name}[{choice}]"
-
-    def for_prompt(self, prompt: int) -> int:
-        """Return the index of a prompt's list."""
-        return prompt if self.is_nested else 0
-
-
 class MultipleChoice(ServedTask[MultipleChoiceRequest]):
     """Find the most probable of several texts for each prompt."""
 
@@ -118,11 +93,10 @@ class MultipleChoice(ServedTask[MultipleChoiceRequest]):
 
     async def run(self, call: Call, request: MultipleChoiceRequest) -> Results:
         """Answer a request."""
-        prompt, choices = Texts.of("prompt", request.prompt), Choices.of(request.choices)
+        prompt, choices = Texts.of("prompt", request.prompt), TextLists.of("choices", request.choices)
         count, top_k = check_choices(call.pipeline.max_texts, prompt, choices), request.top_k
         call.note_size(prompt, choices_size(choices, count, top_k))
-        with call.context.timed("tokenize"):
-            rows = await _encode(call, prompt, choices, count, truncate=request.truncate)
+        rows = await call.encode_with_each(prompt, choices, count, truncate=request.truncate)
         flat = [encoding for each in rows for encoding in each]
         scores = iter(await call.infer(flat))
         results = await call.decode(
@@ -136,12 +110,12 @@ class MultipleChoice(ServedTask[MultipleChoiceRequest]):
 
 def _rows(
     results: Sequence[Sequence[ScoredChoice]],
-    choices: Choices,
+    choices: TextLists,
     truncated: Sequence[bool],
     listed: ListItems,
 ) -> Iterator[MultipleChoiceResult]:
     for item, (scored, cut) in enumerate(zip(results, truncated, strict=True)):
-        texts = choices.lists[choices.for_prompt(item)]
+        texts = choices.of_item(item)
         scores = [
             ChoiceScore(index=each.index, choice=texts[each.index], score=each.score) for each in scored
         ]
@@ -149,47 +123,18 @@ def _rows(
         yield {**scores[0], "scores": listed(scores, 1 if is_long else PART), "truncated": cut}
 
 
-def _sampled(prompt: Texts, choices: Choices, item: int, scored: Sequence[ScoredChoice]) -> dict[str, object]:
+def _sampled(
+    prompt: Texts, choices: TextLists, item: int, scored: Sequence[ScoredChoice]
+) -> dict[str, object]:
     texts = {
         "prompt": prompt.values[prompt.index(item)],
-        "choices": choices.lists[choices.for_prompt(item)],
+        "choices": choices.of_item(item),
     }
     margin = scored[0].score - scored[1].score if len(scored) > 1 else None
     return {**texts, "label": scored[0].index, "score": scored[0].score, "margin": margin}
 
 
-async def _encode(
-    call: Call, prompt: Texts, choices: Choices, count: int, *, truncate: bool
-) -> list[list[Encoding]]:
-    """Encode each of `count` prompts with each of its choices. Raises as `Call.encode` does."""
-    bounded, tokenizer, limit = (
-        call.tokenizer(only_ids=True),
-        call.model.tokenizer,
-        call.model.spec.max_tokens,
-    )
-    texts = [choice for each in choices.lists for choice in each]
-    found = await bounded.pieces([*prompt.values, *texts], limit if truncate else None)
-    places = [(item, number) for item, each in enumerate(choices.lists) for number in range(len(each))]
-    bounded.note_unknown(found[: len(prompt)], prompt.where)
-    bounded.note_unknown(found[len(prompt) :], lambda index: choices.where(*places[index]))
-    prompts, read = found[: len(prompt)], iter(found[len(prompt) :])
-    lists = [[next(read) for _ in each] for each in choices.lists]
-    rows = [(item, n) for item in range(count) for n in range(len(lists[choices.for_prompt(item)]))]
-
-    def encode(row: int) -> Encoding:
-        item, number = rows[row]
-        choice = lists[choices.for_prompt(item)][number]
-        return tokenizer.pair(prompts[prompt.index(item)], choice, limit, truncate=truncate)
-
-    def name(row: int) -> str:
-        item, number = rows[row]
-        return f"{prompt.where(item)} with {choices.where(item, number)}"
-
-    encodings = iter(await bounded.build(len(rows), lambda: make_each(len(rows), encode, name)))
-    return [[next(encodings) for _ in lists[choices.for_prompt(item)]] for item in range(count)]
-
-
-def choices_size(choices: Choices, prompts: int, top_k: int | None) -> int:
+def choices_size(choices: TextLists, prompts: int, top_k: int | None) -> int:
     """Return the most bytes of the `top_k` best choices, or of all, of so many prompts; the best of each is there twice."""
     sizes = [
         sorted((text_size(choice) + RESULT_BYTES for choice in each), reverse=True) for each in choices.lists
@@ -198,7 +143,7 @@ def choices_size(choices: Choices, prompts: int, top_k: int | None) -> int:
     return once if choices.is_nested else prompts * once
 
 
-def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
+def check_choices(limit: int, prompt: Texts, choices: TextLists) -> int:
     """Return the number of prompts with their choices; one prompt goes with each of several lists.
 
     Raises InvalidRequestError for lists of unequal length, fewer than two choices for a prompt, empty texts, and more
@@ -213,7 +158,7 @@ def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
             "of strings for all"
         )
         raise InvalidRequestError([FieldError("choices", message)])
-    total = len(prompt) + sum(len(choices.lists[choices.for_prompt(item)]) for item in range(count))
+    total = len(prompt) + sum(len(choices.of_item(item)) for item in range(count))
     if total > limit:
         raise InvalidRequestError([too_many_texts("prompt and choices", total, limit)])
     errors = [

@@ -88,7 +88,7 @@ class Rerank(ServedTask[RerankRequest]):
 
         return Results(len(best_first), rows)
 
-    def find(self, registry: Registry, name: str | None) -> Model:
+    def find(self, registry: Registry, name: str | None, request: RerankRequest) -> Model:
         """Return the model that ranks candidates."""
         return find_reranker(registry, name)
 

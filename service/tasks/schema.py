@@ -49,6 +49,8 @@ def whole(least: int, most: int | None = None) -> BeforeValidator:
 NonEmpty = Annotated[list[Item], Field(json_schema_extra={"minItems": 1})]
 """A list for which the document says that it is not empty; `check_count` refuses an empty one, in its own words."""
 Text = str | NonEmpty[str]
+Hypotheses = Annotated[dict[str, str], Field(json_schema_extra={"minProperties": 1})]
+"""Texts by label."""
 NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
 TopK = Annotated[int, Field(ge=1), whole(1)]
 Truncate = Annotated[
@@ -82,7 +84,7 @@ class Schema(BaseModel):
     example: ClassVar[Example] = {}
     """Shown in the OpenAPI document."""
     nested: ClassVar[frozenset[str]] = frozenset()
-    """Fields that take a list of strings, or a list of such lists."""
+    """Fields that take a list of strings, a list of such lists, or, as pydantic says, an object of strings."""
     names: ClassVar[frozenset[str]] = frozenset()
     """Fields that take a list of names, which do not count as texts."""
 

@@ -26,7 +26,15 @@ from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Window
 from service.engine.models import Floats, Model, Registry
-from service.pipeline.inputs import RequestContext, Rows, Texts, check_count, make_each, pair_count
+from service.pipeline.inputs import (
+    RequestContext,
+    Rows,
+    TextLists,
+    Texts,
+    check_count,
+    make_each,
+    pair_count,
+)
 from service.pipeline.pipeline import INLINE_TOKENS, BoundedTokenizer, Pipeline, is_short_text
 from service.tasks.schema import RESULT_BYTES, Example, Item, Schema, TaskResponse
 
@@ -150,6 +158,38 @@ class Call:
                 return tokenizer.single(found[index], limit, truncate=truncate)
 
             return await bounded.build(len(values), lambda: make_each(len(values), encode, name))
+
+    async def encode_with_each(
+        self, text: Texts, beside: TextLists, count: int, *, truncate: bool, keep_beside: bool = False
+    ) -> list[list[Encoding]]:
+        """Encode each of `count` texts with each of those that belong to it. Raises as `encode` does.
+
+        With `keep_beside` the texts alone are cut.
+        """
+        tokenizer, limit = self.model.tokenizer, self.model.spec.max_tokens
+        bounded, others = self.tokenizer(only_ids=True), [each for texts in beside.lists for each in texts]
+        with self.context.timed("tokenize"):
+            found = await bounded.pieces([*text.values, *others], limit if truncate else None)
+            first, rest = found[: len(text)], iter(found[len(text) :])
+            places = [
+                (item, number) for item, texts in enumerate(beside.lists) for number in range(len(texts))
+            ]
+            bounded.note_unknown(first, text.where)
+            bounded.note_unknown(found[len(text) :], lambda index: beside.where(*places[index]))
+            lists = [[next(rest) for _ in texts] for texts in beside.lists]
+            rows = [(item, number) for item in range(count) for number in range(len(beside.of_item(item)))]
+
+            def encode(row: int) -> Encoding:
+                item, number = rows[row]
+                pair = first[text.index(item)], lists[beside.index(item)][number]
+                return tokenizer.pair(*pair, limit, truncate=truncate, keep_second=keep_beside)
+
+            def name(row: int) -> str:
+                item, number = rows[row]
+                return f"{text.where(item)} with {beside.where(item, number)}"
+
+            encodings = iter(await bounded.build(len(rows), lambda: make_each(len(rows), encode, name)))
+        return [[next(encodings) for _ in beside.of_item(item)] for item in range(count)]
 
     async def infer(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
@@ -340,16 +380,18 @@ class ServedTask(ABC, Generic[Request]):
     async def run(self, call: Call, request: Request) -> Results:
         """Answer a request with a model that `find` returned."""
 
-    def find(self, registry: Registry, name: str | None) -> Model:
-        """Return the model of a name, or the default one. Raises what `Registry.find` does."""
+    def find(self, registry: Registry, name: str | None, request: Request) -> Model:
+        """Return the model of the name in a request, or the default one. Raises what `Registry.find` does."""
         return registry.find(name, self.model_task)
 
     def fields(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return the fields of texts that a model reads; of a model that reads pairs or single texts, both."""
         return self.texts
 
-    def fields_among(self, spec: TaskSpec, given: Collection[str]) -> tuple[str, ...]:
-        """Return the fields that a model reads where these are given."""
+    def fields_among(
+        self, spec: TaskSpec, given: Collection[str], options: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Return the fields that a model reads where these fields and options are given."""
         names = self.fields(spec)
         return names[:1] if spec.pair is None and names[-1] not in given else names
 

@@ -169,7 +169,7 @@ def check_ready(request: Request, name: str | None = None) -> None:
 def task_of(model: Model) -> ServedTask[Any] | None:
     """Return what a model does with each text; None for a task whose requests hold more than lists of texts."""
     task = BY_ROW[model.spec.task]
-    return task if not task.request.nested else None
+    return task if task.request.nested.isdisjoint(task.texts) else None
 
 
 def fields_of(model: Model) -> Sequence[str]:
@@ -178,10 +178,10 @@ def fields_of(model: Model) -> Sequence[str]:
     return task.fields(model.spec) if task is not None else ()
 
 
-def check_fields(model: Model, given: Mapping[str, Texts], where: str) -> None:
+def check_fields(model: Model, given: Mapping[str, Texts], where: str, options: Collection[str] = ()) -> None:
     """Raise InvalidRequestError unless the fields are those that the model reads, and their texts make pairs."""
     task = task_of(model)
-    wanted = task.fields_among(model.spec, given) if task is not None else ()
+    wanted = task.fields_among(model.spec, given, options) if task is not None else ()
     if set(given) != set(wanted):
         message = f"model {model.name!r} reads {' and '.join(wanted) or 'nothing that this wire has'}"
         raise refused(where, message)

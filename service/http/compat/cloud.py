@@ -29,7 +29,7 @@ from service.tasks.schema import Example
 from service.tasks.table import BY_ROW
 from service.tasks.task import ServedTask, in_parts
 
-TASKS = [task for task in BY_ROW.values() if not task.request.nested]
+TASKS = [task for task in BY_ROW.values() if task.request.nested.isdisjoint(task.texts)]
 TEXTS = frozenset(name for task in TASKS for name in task.texts)
 NAMES = frozenset(name for task in TASKS for name in task.request.model_fields)
 """Fields of any endpoint that makes predictions."""
@@ -104,7 +104,7 @@ async def predict(request: TaskRequest, body: PredictRequest) -> Response:
         raise not_served(model)
     max_texts = request.pipeline.max_texts
     texts = _columns(model, body.instances, max_texts)
-    check_fields(model, texts, "instances")
+    check_fields(model, texts, "instances", options=parameters.model_extra or {})
     content: dict[str, Any] = {name: each.values for name, each in texts.items()}
     content |= {"model": model.name, **_options(model, task, parameters.model_extra or {})}
     prediction = PredictionRequest(request.scope, request.receive)

@@ -37,9 +37,10 @@ from service.http.compat.requests import Compared, refused, validate
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
-from service.tasks.classification import classify
+from service.tasks.classification import classify, classify_by_labels
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
+from service.tasks.label_sets import LabelSets, check_open
 from service.tasks.ner import entities, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
@@ -47,6 +48,8 @@ from service.tasks.task import INLINE_RESULTS, Call, embed, in_parts, prompted
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""
+ZERO_SHOT = "zero-shot-classification"
+"""The hub's name of classification by the labels of a request."""
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
 
@@ -74,7 +77,11 @@ async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     """Run the model's task."""
     model = request.find(request.path_params["model"], None).model
     form, asked = FORMS.get(model.spec.task), request.path_params.get("task")
-    if asked is not None and form is not None and asked not in form.pipelines:
+    if asked == ZERO_SHOT:
+        check_open(model, "pipeline")
+        if body.options().candidate_labels is None:
+            raise refused("candidate_labels", "is required: the labels to choose from")
+    elif asked is not None and form is not None and asked not in form.pipelines:
         names = " or ".join(form.pipelines)
         message = f"is {displayed(asked)!r} in the path, and model {model.name!r} is for {names}"
         raise refused("pipeline", message)
@@ -106,6 +113,11 @@ API.get("/hf/{model}/health", answer=None, needs_key=False)(health)
 
 async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
+    if options.candidate_labels is not None:
+        return await _classify_by_labels(call, inputs, options, options.candidate_labels)
+    for name in ("hypothesis_template", "multi_label"):
+        if getattr(options, name):
+            raise refused(name, "is for candidate_labels, and none were sent")
     if isinstance(inputs, dict) or (
         isinstance(inputs, list) and any(isinstance(each, dict) for each in inputs)
     ):
@@ -125,6 +137,29 @@ async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[in
     return sum(len(each.scores) for each in found), lambda: in_parts(
         in_parts({"label": label, "score": score} for label, score in each.scores) for each in found
     )
+
+
+async def _classify_by_labels(
+    call: Call, inputs: object, options: Parameters, sent: str | list[str]
+) -> tuple[int, Content]:
+    """Return the labels and scores of one text, or a list of those for each text of a list."""
+    check_options(call.model, options, {*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS})
+    labels = [label.strip() for label in sent.split(",")] if isinstance(sent, str) else sent
+    sets = LabelSets.of(labels, options.hypothesis_template, "candidate_labels", "hypothesis_template")
+    found, _ = await classify_by_labels(
+        call,
+        _texts(call, inputs),
+        sets,
+        Scoring(options.top_k),
+        multi_label=bool(options.multi_label),
+        truncate=options.cuts(),
+    )
+
+    def content() -> object:
+        rows = (in_parts({"label": label, "score": score} for label, score in each.scores) for each in found)
+        return in_parts(rows) if isinstance(inputs, list) else next(rows)
+
+    return sum(len(each.scores) for each in found), content
 
 
 async def _entities(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
@@ -269,11 +304,14 @@ class Form:
     """Most results that are written on the event loop."""
 
 
+_ZERO_SHOT_OPTIONS = ("candidate_labels", "hypothesis_template", "multi_label")
 _CUTS = ("truncate", "truncation", "truncation_direction")
 _WINDOWS = ("max_question_len", "max_seq_len", "doc_stride")
 FORMS: dict[str, Form] = {
     "classification": Form(
-        ("text-classification", "sentiment-analysis"), ("top_k", "function_to_apply", *_CUTS), _classify
+        ("text-classification", "sentiment-analysis"),
+        ("top_k", "function_to_apply", *_ZERO_SHOT_OPTIONS, *_CUTS),
+        _classify,
     ),
     "ner": Form(
         ("token-classification", "ner"), ("aggregation_strategy", "ignore_labels", "stride"), _entities

@@ -18,8 +18,6 @@ from service.http.compat.requests import (
 from service.tasks.qa import AnswerTokens
 from service.tasks.schema import Dimensions, Example, TopK
 
-NO_ZERO_SHOT = "zero-shot classification is not served, and a model answers with its own labels only"
-
 
 class Parameters(CompatibleRequest):
     """Options of all tasks. `FORMS` of huggingface.py has those of each; what cannot be honoured is refused."""
@@ -35,9 +33,10 @@ class Parameters(CompatibleRequest):
     doc_stride: object = None
     stride: object = None
     align_to_words: Annotated[Any, only(True, why="answers begin and end with words")] = None
-    candidate_labels: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
-    hypothesis_template: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
-    multi_label: Annotated[Any, only(False, why=NO_ZERO_SHOT)] = None
+    candidate_labels: str | list[str] | None = None
+    """Labels for zero-shot classification; a string has commas between them."""
+    hypothesis_template: str | None = None
+    multi_label: Flag = False
     targets: Annotated[Any, only(why="targets are not looked up, only the best candidates are known")] = None
     truncate: Flag | None = None
     truncation: Flag | None = None

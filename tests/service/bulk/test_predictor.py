@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bert.errors import BundleError, ConfigError
+from bert.tasks.spec import TaskSpec
 from service.bulk.predictor import Predictor
+from tests.support import tiny
 
 TEXTS = [
     "angela merkel met in munich",
@@ -143,3 +145,16 @@ def test_each_option_reaches_its_task(opened: Any) -> None:
     asked = [{"question": "who is it", "context": "angela met merkel in munich"}]
     assert opened("reader", no_answer_threshold=1.0).predict(asked)[0].columns["answer"] is not None
     assert opened("reader", no_answer_threshold=0.0).predict(asked)[0].columns["answer"] is None
+
+
+def test_a_model_of_inference_takes_labels(tmp_path: Path) -> None:
+    spec = TaskSpec("classification", ("entailment", "contradiction"), pair=True, max_tokens=tiny.MAX_TOKENS)
+    tiny.write_tiny_bundle(tmp_path / "nli", "nli", spec, 7)
+    rows = [{"text": "a film"}, {"text": "munich"}]
+    with Predictor(tmp_path / "nli", labels=["warm", "dull"]) as opened:
+        found = [each.columns for each in opened.predict(rows)]
+    assert all(each.keys() == {"label", "score"} and each["label"] in ("warm", "dull") for each in found)
+    with Predictor(
+        tmp_path / "nli", labels=["warm", "dull"], multi_label=True, template="It is {}"
+    ) as opened:
+        assert [label["label"] for label in opened.predict(rows)[0].columns["scores"]] != []

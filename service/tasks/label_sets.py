@@ -1,0 +1,105 @@
+"""Labels that a request brings along, and the models that take them."""
+
+from dataclasses import dataclass
+
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError, displayed
+from bert.tasks.zero_shot import Inference, inference_of
+from service.engine.models import Model, Registry
+from service.pipeline.inputs import TextLists, Texts, too_many_texts
+from service.tasks.schema import RESULT_BYTES, text_size
+
+PLACE = "{}"
+"""Place of the label in a template."""
+TEMPLATE = f"This example is {PLACE}."
+"""Hypothesis of a label where none is asked for, as in `transformers`."""
+SCORE_BYTES = 40
+"""Bytes of a score and its names in JSON, about; the label comes on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """Labels and their hypotheses for texts: one set for all, or a set for each text."""
+
+    labels: list[list[str]]
+    hypotheses: TextLists
+
+    @classmethod
+    def of(
+        cls,
+        sent: list[str] | list[list[str]] | dict[str, str],
+        template: str | None,
+        name: str = "labels",
+        template_name: str = "template",
+    ) -> "LabelSets":
+        """Put each label into the template; an object has hypotheses itself. The names are those of the fields.
+
+        Raises InvalidRequestError for a template that has not one place for a label.
+        """
+        given = TextLists.of(name, sent)
+        if given.keys is not None:
+            if template is not None:
+                message = "is for labels without hypotheses, and labels has one for each: leave it out"
+                raise InvalidRequestError([FieldError(template_name, message)])
+            return cls([given.keys], given)
+        template = TEMPLATE if template is None else template
+        if template.count(PLACE) != 1:
+            message = f"is {displayed(template)!r} and needs {PLACE} once, where the label goes"
+            raise InvalidRequestError([FieldError(template_name, message)])
+        hypotheses = [[template.replace(PLACE, label) for label in each] for each in given.lists]
+        return cls(given.lists, TextLists(name, hypotheses, given.is_nested))
+
+    def of_text(self, text: int) -> list[str]:
+        """Return the labels of a text."""
+        return self.labels[self.hypotheses.index(text)]
+
+    def check(self, text: Texts, limit: int) -> None:
+        """Refuse sets that do not fit the texts, no label, blank and equal labels, and more than `limit` hypotheses."""
+        if self.hypotheses.is_nested and len(self.labels) != len(text):
+            message = f"has {len(self.labels)} lists and text has {len(text)} texts; send a list for each, or one for all"
+            raise InvalidRequestError([FieldError(self.hypotheses.name, message)])
+        total = sum(len(self.of_text(item)) for item in range(len(text)))
+        if total > limit:
+            raise InvalidRequestError([too_many_texts(f"{self.hypotheses.name} of all texts", total, limit)])
+        errors = [
+            FieldError(self.hypotheses.where(item), "has no label; send at least one")
+            for item, labels in enumerate(self.labels)
+            if not labels
+        ]
+        for item, labels in enumerate(self.labels):
+            for number, (label, hypothesis) in enumerate(
+                zip(labels, self.hypotheses.lists[item], strict=True)
+            ):
+                where = self.hypotheses.where(item, number)
+                if not label.strip() or not hypothesis.strip():
+                    errors.append(FieldError(where, "is empty"))
+                elif labels.index(label) < number:
+                    errors.append(FieldError(where, f"is {displayed(label)!r}, which is there already"))
+        if errors:
+            raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
+
+    def size(self, texts: int, top_k: int | None) -> int:
+        """Return the most bytes of the results of so many texts."""
+        sizes = [sorted(map(text_size, each), reverse=True) for each in self.labels]
+        of_sets = [
+            RESULT_BYTES + each[0] + sum(size + SCORE_BYTES for size in each[:top_k]) for each in sizes
+        ]
+        return sum(of_sets) if self.hypotheses.is_nested else texts * of_sets[0]
+
+
+def find_open(registry: Registry) -> Model | None:
+    """Return the model that takes labels where none is named: the default of /classify if it does, else the first."""
+    default = registry.models.get(registry.defaults.get("classification", ""))
+    models = [*([default] if default is not None else []), *registry.models.values()]
+    return next((model for model in models if inference_of(model.spec) is not None), None)
+
+
+def check_open(model: Model, name: str) -> Inference:
+    """Return what the model's outputs mean. Raises InvalidRequestError for one that takes no labels of a request."""
+    if (meaning := inference_of(model.spec)) is not None:
+        return meaning
+    own = displayed(", ".join(model.spec.labels))
+    message = (
+        f"model {model.name!r} answers with its own ({own}); one of natural language inference takes others, if its labels "
+        "say which is entailment and which contradiction (bert-export --labels)"
+    )
+    raise InvalidRequestError([FieldError(name, message)])
