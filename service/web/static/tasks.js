@@ -64,6 +64,28 @@ const classify = {
   view: results.labels,
 };
 
+/** Labels that the visitor brings along, by a model of natural language inference. */
+const ownLabels = {
+  id: "own-labels",
+  title: "Own labels",
+  path: "classify",
+  hub: "MoritzLaurer/deberta-v3-base-zeroshot-v2.0",
+  task: null,
+  fits: (model) => model.takes_labels,
+  fields: () => [{ ...WORDS.text, rows: 4 }, { name: "labels", label: "Labels, one on each line", rows: 4, kind: "lines" }],
+  options: () => [
+    EACH,
+    { name: "multi_label", label: "Several may hold", kind: "check" },
+    WORDS.truncate,
+    best("Labels at most"),
+  ],
+  examples: [
+    ["Help desk", { text: "My parcel still has not arrived.", labels: "delivery\npayment\naccount" }],
+    ["News", { text: "The central bank left its interest rate at two percent.", labels: "economy\nsport\nweather" }],
+  ],
+  view: results.labels,
+};
+
 const ner = {
   id: "ner",
   title: "Entities",
@@ -240,7 +262,7 @@ const tokenize = {
   view: results.tokens,
 };
 
-export const TASKS = [classify, ner, similarity, rerank, qa, fillMask, choice, embed, tokenize];
+export const TASKS = [classify, ownLabels, ner, similarity, rerank, qa, fillMask, choice, embed, tokenize];
 
 /** Return the models that answer a task. */
 export const modelsFor = (task, models) => models.filter(task.fits ?? ((model) => model.task === task.task));

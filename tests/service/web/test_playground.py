@@ -12,7 +12,7 @@ import pytest
 from bert.tasks.spec import TaskSpec
 from tests.support.browser import DESKTOP, PHONE, violations, visit
 from tests.support.live import Live, serving
-from tests.support.playground import ask, choose
+from tests.support.playground import ask, choose, settle
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
 if TYPE_CHECKING:
@@ -148,6 +148,24 @@ def test_a_model_with_prompts_lets_one_choose(browser: "Browser", tmp_path: Path
                 model,
                 prompt,
             )
+
+
+def test_a_model_of_inference_takes_labels(browser: "Browser", tmp_path: Path) -> None:
+    spec = TaskSpec("classification", ("entailment", "contradiction"), pair=True, max_tokens=MAX_TOKENS)
+    write_tiny_bundle(tmp_path / "nli", "nli", spec, 0)
+    with serving(bundles=[tmp_path]) as live, visit(browser, f"{live.url}/#own-labels") as page:
+        settle(page)
+        page.locator("#own-labels-text").fill("a warm film")
+        page.locator("#own-labels-labels").fill("warm\nשלום 🚀")
+        page.get_by_label("Several may hold").check()
+        with page.expect_response("**/classify") as caught:
+            page.get_by_role("button", name="Run", exact=True).click()
+        settle(page)
+        (result,) = caught.value.json()["results"]
+        assert caught.value.request.post_data_json["multi_label"] is True
+        assert shown(page, ".bar .name") == [each["label"] for each in result["scores"]]
+        assert {each["label"] for each in result["scores"]} == {"warm", "שלום 🚀"}
+        assert not violations(page)
 
 
 def test_masks_are_filled_in_their_place(page: "Page") -> None:
