@@ -91,6 +91,12 @@ def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
     return [make_text(task.sample(tokenizer, text, spec, MASKS)[0], spec.task) for text in texts]
 
 
+def plain_texts(count: int) -> list[str]:
+    """Return shipped texts of many kinds, then sentences, at most `count`."""
+    found: list[str] = texts_file()["texts"]
+    return [*found, *_shipped("sentences.txt").splitlines()][:count]
+
+
 def texts_file() -> dict[str, Any]:
     """Return the content of `texts.json`: texts, and questions with their paragraphs."""
     content: dict[str, Any] = json.loads(_shipped("texts.json"))

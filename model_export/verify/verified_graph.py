@@ -19,6 +19,7 @@ from model_export.verify.costs import Costs
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
 from model_export.verify.parity import Tolerance, check_parity, check_score
 from model_export.verify.precision import EXPORTERS, Exporter
+from model_export.verify.request_labels import changes_of, labelled_texts
 from model_export.verify.texts import CALIBRATING, EncodedText, few_of, sentences, shipped_texts
 
 LOOKS = (0.3, 0.6, 1.0)
@@ -89,6 +90,8 @@ class ExportContext:
         judged = zip(shares.get(TASKS[spec.task].compared(spec), (1.0,)), parts, strict=False)
         seconds = sum(share * costs.running(("fp32", "int8"), part) for share, part in judged)
         seconds += costs.writing
+        if "int8" in precisions:
+            seconds += costs.running(("fp32", "int8"), self.texts_with_labels)
         for number, precision in enumerate(precisions):
             seconds += costs.building(precision) + costs.timing() * number
             seconds += costs.comparing(precision, self.texts, is_first=not number)
@@ -124,6 +127,11 @@ class ExportContext:
         size = TASKS[self.checkpoint.spec.task].judged_together
         ends = [round(share * len(texts) / size) * size for share in LOOKS]
         return [texts[start:end] for start, end in itertools.pairwise([0, *ends])]
+
+    @cached_property
+    def texts_with_labels(self) -> list[EncodedText]:
+        """The texts on which the labels of requests are judged, where the model takes any."""
+        return labelled_texts(self.checkpoint.tokenizer, self.checkpoint.spec)
 
     def float32_on_judged(self, part: int) -> list[Floats]:
         """Outputs of the float32 graph for a part of `judged_texts`."""
@@ -246,7 +254,16 @@ def _judge(
     else:
         if compared is Compared.LABELS and changes is not None:
             changes.check(allowed)
-    return judged, {} if changes is None else changes.to_dict()
+    found = {} if changes is None else changes.to_dict()
+    if asked := context.texts_with_labels:
+        with step(
+            f"comparing {len(asked)} labels of requests with fp32",
+            context.costs.running(("fp32", "int8"), asked),
+        ):
+            differing = changes_of(spec, context.float32.packed(asked), exported.packed(asked))
+            differing.check(allowed)
+            found["requests"] = differing.to_dict()
+    return judged, found
 
 
 def _score(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
