@@ -137,8 +137,9 @@ class Exporter(GraphSession, ABC):
         check_attention(model, len(config.layer_order))
         self.fused_operators, self.output = fused_operators(model), output_of(model)
         if self.packer.layout == "rows":
-            for name, table in separate_tables(model).items():
-                self.file.with_name(name).write_bytes(table)
+            for name, parts in separate_tables(model).items():
+                with open(self.file.with_name(name), "wb") as file:
+                    file.writelines(parts)
         self.file.write_bytes(model.SerializeToString())
         del model
         check_form(self.file)

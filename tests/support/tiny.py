@@ -117,7 +117,7 @@ def write_tiny_bundle(
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
     )
-    tables = separate_tables(graph)
+    tables = {name: b"".join(parts) for name, parts in separate_tables(graph).items()}
     write_bundle(
         folder, manifest, {"model.onnx": graph.SerializeToString(), "tokenizer.json": tokenizer, **tables}
     )

@@ -29,8 +29,8 @@ def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
     before = whole.SerializeToString()
     tables = separate_tables(whole)
     assert set(tables) == {WORDS, POSITIONS}
-    for file, content in {"model.onnx": whole.SerializeToString(), **tables}.items():
-        (tmp_path / file).write_bytes(content)
+    for file, parts in {"model.onnx": (whole.SerializeToString(),), **tables}.items():
+        (tmp_path / file).write_bytes(b"".join(parts))
     sessions = [onnxruntime.InferenceSession(graph) for graph in (before, str(tmp_path / "model.onnx"))]
     encodings = [text.encoding for text in texts]
     packing = pack([len(encoding) for encoding in encodings])
