@@ -201,17 +201,19 @@ def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     ServiceError if there is no folder for the processes' sockets.
     """
     from bert.errors import ConfigError, ServiceError
-    from service.access.keys import keys_of
+    from service.access.keys import keys_of, warn_of_unknown
     from service.engine.models import default_names
     from service.engine.slot_layout import slot_layout
     from service.listener import check_certificate
 
-    keys_of(settings)
+    keys = keys_of(settings)
     check_certificate(settings)
     check_otel(settings)
     slot_layout(settings, usable_cores(), found)
     names = [(each.name, each.task) for each in found.values()]
-    default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)
+    names += ((name, "") for name in settings.failed_models)
+    default_names(names, settings.default_models)
+    warn_of_unknown(keys, dict(names))
     if settings.sample_dir is not None and settings.sample_share:
         try:
             settings.sample_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,7 @@ from bert.errors import ConfigError
 from bert.files import read_regular
 from bert.settings import error_lines
 from service.access.grants import Rules
+from service.logs import LOGGER
 from service.settings import ServeSettings, check_key
 
 DEFAULT = "default"
@@ -93,6 +95,14 @@ def keys_of(settings: ServeSettings) -> list[Key]:
     except ValueError as error:
         raise ConfigError(f"api_keys_file {file}: {error}") from None
     return [*own, *keys.values()]
+
+
+def warn_of_unknown(keys: Iterable[Key], names: Collection[str]) -> None:
+    """Log the models of keys that are none of these; one may come later."""
+    for key in keys:
+        for model in set(key.rules.models or ()).difference(names):
+            what = "the key %s may use the model %s, which this service does not have now: is its name right?"
+            LOGGER.warning(what, key.name, model)
 
 
 def has_admin(settings: ServeSettings) -> bool:

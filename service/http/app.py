@@ -64,7 +64,7 @@ class Application(FastAPI):
         FastAPI's own layers handle errors, which RequestMiddleware does, and close uploaded files, which no route takes.
         Its routing costs about 23 µs a request; with its layers and request handler 74 µs (docs/decisions/0012).
         """
-        self.keys = Authorisation(self.service.settings, self.service.metrics)
+        self.keys = Authorisation(self.service.settings, self.service.metrics, self.service.known_models)
         app = RequestMiddleware(
             self.router,
             self.service,

@@ -5,13 +5,14 @@ import hmac
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from starlette.types import Scope
 
-from bert.errors import ConfigError
+from bert.errors import ConfigError, NotReadyError
 from service.access.grants import Grant
-from service.access.keys import Key, digest_of, keys_of
+from service.access.keys import Key, digest_of, keys_of, warn_of_unknown
 from service.http.problems import ProblemError
 from service.http.request_body import header
 from service.logs import LOGGER
@@ -55,21 +56,21 @@ class Authorisation:
     """The keys that are in force in this process."""
 
     def __init__(
-        self, settings: ServeSettings, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self, settings: ServeSettings, metrics: Metrics, known_models: Callable[[], Collection[str]]
     ) -> None:
         """Read the keys. If their file is wrong by now, log it: all requests are refused until it is mended."""
         self.needs_key = settings.needs_key
-        self._settings, self._metrics, self._clock = settings, metrics, clock
+        self._settings, self._metrics, self._known_models = settings, metrics, known_models
         self._file, self._look_at = settings.api_keys_file, 0.0
         self._seen = file_stamp(self._file)
         self._grants: list[tuple[Key, Grant]] = []
-        self._wrong = WrongKeys(clock)
+        self._wrong = WrongKeys(time.monotonic)
         self._read()
 
     async def find(self, scope: Scope) -> Grant | None:
         """Return the grant of a request's key, None for a missing or wrong one. Raises the 429 of too many wrong ones."""
-        if self._file is not None and self._clock() >= self._look_at:
-            self._look_at = self._clock() + LOOK_EVERY_S
+        if self._file is not None and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
             if (seen := file_stamp(self._file)) != self._seen:
                 self._seen = seen
                 await asyncio.to_thread(self._read)
@@ -111,12 +112,14 @@ class Authorisation:
         processes, grants = self._settings.frontends or 1, list[tuple[Key, Grant]]()
         for key in keys:
             same = before.get(key.name)
-            new = key, Grant(key.name, key.rules, processes, self._clock)
+            new = key, Grant(key.name, key.rules, processes)
             grants.append(same if same is not None and same[0] == key else new)
         self._grants = grants
         self._metrics.keys_file_error.set(0)
         if before:
             LOGGER.info("the keys were read again: %s", ", ".join(key.name for key in keys))
+            with suppress(NotReadyError):  # no model is loaded yet
+                warn_of_unknown(keys, self._known_models())
 
 
 def sent_key(scope: Scope) -> str:

@@ -124,6 +124,12 @@ class Service:
             raise NotReadyError(f"the service is {self._stage}; /health/ready says when it can answer")
         return self._loaded
 
+    def known_models(self) -> set[str]:
+        """Return the names of the models that are served, left out or unloaded; raises NotReadyError as `loaded` does."""
+        registry = self.loaded.registry
+        skipped = {each.name for each in (*registry.left_out, *registry.unloaded)}
+        return skipped | {model.name for model in registry.models.values()}
+
     def is_loaded(self) -> bool:
         """Tell whether the models are loaded."""
         return not self._stage

@@ -18,7 +18,7 @@ from service.engine.models import Outputs
 from service.http.authorise import LOOK_EVERY_S, MAX_ADDRESSES, WRONG_KEYS, WRONG_WITHIN_S, WrongKeys
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
-from tests.support.process import started
+from tests.support.process import address, started
 from tests.support.slow import gated
 
 WEB, BATCH, SHOP = ({"x_api_key": f"{name}-key-1"} for name in ("web", "batch", "shop"))
@@ -205,6 +205,25 @@ def test_keys_are_read_again_and_a_wrong_file_leaves_those_before(
         assert named.metric("bert_keys_file_error") == 0
     finally:
         logging.getLogger("bert_serve").removeHandler(caplog.handler)
+
+
+def test_a_model_of_a_key_that_is_not_there_is_told_at_the_start_and_whenever_the_file_changes(
+    bundles: Path, keys_file: Path
+) -> None:
+    write(keys_file, {"web": {"key": "web-key-1", "models": ["mood", "nosuch"]}})
+    arguments = ["--bundles", str(bundles / "mood"), "--api-keys-file", str(keys_file), "--frontends", "1"]
+    with started(*arguments) as process:
+        client = Client(address(process.until("Ctrl-C stops it.")))
+        assert client.post("/classify", TEXT, **WEB).status == 200
+        write(keys_file, {"web": {"key": "web-key-1", "models": ["later"]}})
+        eventually(lambda: client.post("/classify", TEXT, **WEB).status == 403)
+        process.popen.terminate()
+        assert process.popen.wait(30) == 0
+        said = process.error()
+    told = re.findall(
+        r"WARNING +the key web may use the model (\w+), which this service does not have now", said
+    )
+    assert told == ["nosuch", "later"]
 
 
 def test_wrong_keys_of_an_address_are_slowed_and_right_ones_are_not(named: Live) -> None:
