@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from bert.errors import NotReadyError
 from service.http import openapi
 from service.http.authorise import sent_key
-from service.http.lifecycle import check_admin_port, service_of
+from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.request_log import ALWAYS
 from service.scheduling.scheduler_protocol import LOAD, ROLLBACK, UNLOAD
@@ -19,6 +19,8 @@ from service.tasks.schema import Schema
 admin = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
 PATHS = re.compile(r"/models/[^/]+/(load|unload|rollback)|/v2/repository/(index|models/[^/]+/(load|unload))")
 """Paths of all endpoints that `check_admin` guards; the key of other requests does not count there."""
+OPERATORS = re.compile(rf"/metrics|{PATHS.pattern}")
+"""Paths that are on the admin port only, where there is one."""
 _ERRORS = openapi.problems(403, 404, 409, 429, 503)
 _NAME = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
@@ -82,8 +84,7 @@ async def manage(request: Request, action: str, name: str) -> None:
 
 
 async def check_admin(request: Request) -> None:
-    """Raise the 403 unless the request's key may change models, and the 404 unless it came to the admin port."""
-    check_admin_port(request)
+    """Raise the 403 unless the request's key may change models."""
     settings, sent = service_of(request).settings, sent_key(request.scope)
     own = settings.admin_api_key
     if own is not None and hmac.compare_digest(sent.encode(), own.get_secret_value().encode()):

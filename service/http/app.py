@@ -70,6 +70,7 @@ class Application(FastAPI):
             self.service,
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             error_writer=self.compat.error_writer,
+            is_hidden=self.is_hidden,
             needs_no_key=self.needs_no_key,
             record_spans=self.tracing.record if self.tracing is not None else None,
             keys=self.keys,
@@ -80,6 +81,12 @@ class Application(FastAPI):
             if origins
             else app
         )
+
+    def is_hidden(self, scope: Scope) -> bool:
+        """Tell whether only the admin port has a request's path, and the request came to the other."""
+        port = self.service.settings.admin_port
+        is_other = port is not None and scope["server"][1] != port
+        return is_other and admin.OPERATORS.fullmatch(scope["path"]) is not None
 
     def needs_no_key(self, scope: Scope) -> bool:
         """Tell whether the route that will answer a request needs no key, or one of its own."""

@@ -436,13 +436,6 @@ def _favour_the_event_loop() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
-def check_admin_port(request: Request) -> None:
-    """Raise the 404 of a path that only the admin port has, if there is such a port and the request came to the other."""
-    port = service_of(request).settings.admin_port
-    if port is not None and request.scope["server"][1] != port:
-        raise ProblemError(404, "http", "this path is on the admin port only (admin_port)")
-
-
 def service_of(request: Request) -> Service:
     """Return the service that the request came to."""
     service = request.scope["app"].service

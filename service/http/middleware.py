@@ -46,6 +46,7 @@ class RequestMiddleware:
         service: Service,
         paths: frozenset[str],
         error_writer: Callable[[str], ErrorWriter],
+        is_hidden: Callable[[Scope], bool],
         needs_no_key: Callable[[Scope], bool],
         record_spans: RecordSpans | None,
         keys: Authorisation,
@@ -53,14 +54,14 @@ class RequestMiddleware:
         """Wrap `app`.
 
         `paths` are the known paths; metrics label any other by its route's pattern, or as "other". `error_writer` returns
-        what writes the errors of a path, `needs_no_key` tells whether a request needs no key, and `record_spans` gets each
-        finished request but those to UNCOUNTED; `keys` are in force.
+        what writes the errors of a path, `is_hidden` tells whether only the other port has a request's path, `needs_no_key`
+        whether it needs no key, and `record_spans` gets each finished request but those to UNCOUNTED; `keys` are in force.
         """
         self._app, self._service, self._paths = app, service, paths
         self._metrics, self._settings = service.metrics, service.settings
         self._root = f"{self._settings.root_path}/" if self._settings.root_path else ""
         self._bodies, self._is_stopping = service.bodies, service.is_stopping
-        self._error_writer, self._needs_no_key = error_writer, needs_no_key
+        self._error_writer, self._is_hidden, self._needs_no_key = error_writer, is_hidden, needs_no_key
         self._record_spans = record_spans
         self._keys = keys
 
@@ -83,6 +84,8 @@ class RequestMiddleware:
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
+            if self._is_hidden(scope):  # whatever the method and the key
+                raise ProblemError(404, "http", "this path is on the admin port only (admin_port)")
             if self._keys.needs_key and not self._needs_no_key(scope):
                 grant = context.grant = await self._keys.grant(scope)
                 grant.enter()

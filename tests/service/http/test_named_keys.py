@@ -265,6 +265,11 @@ def test_operators_have_a_port_of_their_own(bundles: Path) -> None:
         admin = type(live)(f"http://127.0.0.1:{port}", live.server, live.service)
         assert live.get("/metrics").status == 404 and b"admin_port" in live.get("/metrics").body
         assert b"bert_ready 1.0" in admin.get("/metrics").body
+        for path in ("/metrics", "/models/mood/load", "/v2/repository/index"):
+            hidden = {
+                live.request(method, path).status for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS")
+            }
+            assert hidden == {404}, "no method tells more than another"
         for path in ("/health/live", "/health/ready", "/v2/health/ready"):
             assert live.get(path).status == admin.get(path).status == 200
         assert admin.get("/models").status == 401
