@@ -58,16 +58,16 @@ async def open_bundles(
     loaded = await asyncio.to_thread(
         loader.load, cores, strict=settings.strict and not is_successor, sources=sources
     )
-    loaded = {
-        folder: loaded.get(folder) or SkippedBundle(each.name, each.task, UNLOADED)
-        for folder, each in found.items()
+    unloaded = {
+        folder: SkippedBundle(found[folder].name, found[folder].task, UNLOADED) for folder in record.unloaded
     }
+    loaded = {folder: unloaded.get(folder) or loaded[folder] for folder in found}
     # What is loaded from its copy is not replaced by files that were there before.
     copied = [folder for folder in sources if sources[folder] != record.sources[folder]]
     loader.tried |= {record.sources[folder]: record.tried[folder] for folder in copied}
     every = [*loaded.values(), *loader.failed]
     # Raises before the models are measured.
-    for each in Registry.of(every, settings.default_models).left_out:
+    for each in Registry.of(every, settings.default_models, [*unloaded.values()]).left_out:
         LOGGER.error("model %s is left out and not served: %s", each.name, each.reason)
     models = opened(loaded)
     measured = await asyncio.to_thread(

@@ -144,6 +144,17 @@ def test_a_model_is_unloaded_and_comes_back(folder: Path) -> None:
         assert answer(running) == before
 
 
+def test_what_was_unloaded_stays_so_after_an_engine_restart_and_is_no_error(folder: Path) -> None:
+    with fleet("--bundles", str(folder), *WITH_KEY, "--log-level", "warning", frontends=1) as running:
+        assert manage(running, "mood", "unload").status == 200
+        kill(running.engine)
+        soon(lambda: running.post("/classify", {**TEXT, "model": "topics"}).status == 200)
+        assert [each["name"] for each in running.get("/models").json["unloaded"]] == ["mood"]
+        assert running.get("/models").json["left_out"] == []
+        running.stop()
+        assert "model mood" not in running.process.error()
+
+
 def test_the_key_for_models_is_one_of_its_own(folder: Path) -> None:
     with fleet("--bundles", str(folder), "--api-key", "battery-staple", frontends=0) as running:
         for key in (KEY, "battery-staple"):
