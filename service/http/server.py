@@ -192,13 +192,15 @@ class Server(uvicorn.Server):
 def ready_message(service: Service, url: str) -> str:
     """Return the address, the models, and a curl line for each."""
     registry, settings = service.loaded.registry, service.settings
-    curl, base = "curl -s", url.rpartition(":")[0]
+    curl, base, here = "curl -s", url.rpartition(":")[0], ""
     if settings.uds is not None:
         url = base = "http://localhost" if settings.ssl_certfile is None else "https://localhost"
         curl += f" --unix-socket {shlex.quote(str(settings.uds))}"
-    page = f"try it: {url}/, status: {url}/status, " if settings.page else ""
-    operators = url if settings.admin_port is None else f"{base}:{settings.admin_port}"
-    lines = [f"\nReady at {settings.uds or url} ({page}docs: {url}/docs, metrics: {operators}/metrics)"]
+        here = f"{curl} "  # a browser cannot open it
+    page = f"try it: {url}/, status: {url}/status, " if settings.page and not here else ""
+    operators = f"{here}{url}" if settings.admin_port is None else f"{base}:{settings.admin_port}"
+    links = f"{page}docs: {here}{url}/docs, metrics: {operators}/metrics"
+    lines = [f"\nReady at {settings.uds or url} ({links})"]
     for name, model in registry.models.items():
         manifest = model.bundle.manifest
         default = ", default" if registry.defaults.get(model.spec.task) == name else ""

@@ -112,10 +112,9 @@ def test_a_unix_socket_has_its_mode_and_goes_with_the_service(bundles: Path, sho
     ]
     with started(*arguments) as process:
         shown = process.until("Ctrl-C stops it.")
-        assert (
-            f"Ready at {path} " in shown
-            and f"curl -s --unix-socket {path} http://localhost/classify" in shown
-        )
+        curl = f"curl -s --unix-socket {path} http://localhost"
+        assert f"Ready at {path} (docs: {curl}/docs, metrics: http://localhost:" in shown
+        assert f"{curl}/classify" in shown
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert asked(UnixConnection(path))[0] == 200
         port = re.search(r"http://localhost:(\d+)/metrics", shown)
@@ -125,6 +124,13 @@ def test_a_unix_socket_has_its_mode_and_goes_with_the_service(bundles: Path, sho
         process.popen.terminate()
         assert process.popen.wait(30) == 0
         assert not path.exists()
+    with started(*arguments[:-2]) as process:
+        shown = process.until("Ctrl-C stops it.")
+        assert f"metrics: {curl}/metrics)" in shown
+        asks = subprocess.run(
+            [*curl.split()[:-1], "http://localhost/metrics"], capture_output=True, check=True
+        )
+        assert b"bert_ready 1.0" in asks.stdout
 
 
 def test_a_socket_that_an_ended_service_left_is_replaced_and_a_file_is_not(short_tmp_path: Path) -> None:
