@@ -348,10 +348,11 @@ class ServeSettings(CommandSettings):
         "It needs the extra `otel` (docs/howto/monitor.md). Default: nothing is sent, whatever OTEL_ variables say.",
     )
     otel_share: float = Field(
-        1.0,
+        0.1,
         ge=0,
         le=1,
-        description="Share of the requests without `traceparent` of which spans are sent. Those with one decide themselves.",
+        description="Share of the requests without `traceparent` of which spans are sent. One with it is traced if it says "
+        "sampled, and not otherwise, whatever the share.",
     )
 
     sample_share: float = Field(

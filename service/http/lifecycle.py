@@ -280,7 +280,7 @@ class Service:
         series(metrics.request_duration, endpoint, model, str(status)).observe(taken_s)
         if "tokenize" in seconds:
             series(metrics.tokenize_duration, model).observe(seconds["tokenize"])
-        if "queue" in seconds:
+        if "inference" in seconds:
             series(metrics.queue_duration, model).observe(seconds["queue"])
             if status == HTTPStatus.OK:
                 series(metrics.tokens, model).inc(context.tokens)

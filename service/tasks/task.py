@@ -204,7 +204,8 @@ class Call:
         if context.grant is not None:
             context.grant.spend(context.tokens)
         try:
-            result = await scheduler.submit(model, encodings, context.deadline, lane=context.lane)
+            with context.timed("queue"):  # all the time, of a request that gets no outputs
+                result = await scheduler.submit(model, encodings, context.deadline, lane=context.lane)
         except QueueFullError as error:
             early.note(model, context.tokens, context.seconds.get("tokenize", 0.0), error, context.key)
             if context.grant is not None:

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -116,7 +118,8 @@ def test_a_caller_decides_and_the_share_is_of_requests_without_one(
     traced.post("/classify", TEXT, traceparent=UNSAMPLED)
     traced.post("/classify", TEXT, traceparent="nonsense")
     traced.get("/health/ready", traceparent=SAMPLED)
-    with serving(bundles=[bundles / "mood"], otel_endpoint=f"{collector.url}/v1/traces") as every:
+    every_request: dict[str, Any] = {"otel_endpoint": f"{collector.url}/v1/traces", "otel_share": 1}
+    with serving(bundles=[bundles / "mood"], **every_request) as every:
         every.post("/classify", TEXT, traceparent=UNSAMPLED)
         every.get("/health/ready")
         every.get("/metrics")
@@ -153,8 +156,39 @@ def test_a_failed_request_has_its_reason_and_its_line_the_trace(
     )
 
 
+def test_what_a_request_that_was_given_up_or_refused_waited_for_is_seen(
+    bundles: Path, collector: Collector
+) -> None:
+    one_slot: dict[str, Any] = {"engine_slots": 1, "batch_tokens": 32, "max_queue_tokens": 512}
+    ask = {"text": ["a film in munich " * 6] * 5}
+    refused = TRACE[::-1]
+    with (
+        serving(bundles=[bundles / "mood"], otel_endpoint=collector.url, otel_share=0, **one_slot) as live,
+        ThreadPoolExecutor(4) as pool,
+        gated(live, "mood") as engine,
+    ):
+        running = pool.submit(live.post, "/classify", ask)
+        eventually(lambda: engine.batches == 1)
+        late = live.post("/classify", ask, x_timeout_ms="300", traceparent=SAMPLED)
+        waiting = [pool.submit(live.post, "/classify", ask) for _ in range(3)]
+        eventually(lambda: live.metric("bert_queue_texts") == 4 + 15)
+        full = live.post("/classify", ask, traceparent=f"00-{refused}-{CALLER}-01")
+        assert (late.status, full.status) == (504, 429)
+        engine.gate.set()
+        assert {each.result().status for each in (running, *waiting)} == {200}
+        assert live.settled_metric("bert_queue_duration_seconds_count") == 4, "of those that had a batch"
+        eventually(lambda: bool(collector.trace(TRACE) and collector.trace(refused)))
+    for trace, reply in ((TRACE, late), (refused, full)):
+        spans = collector.trace(trace)
+        assert set(spans) == {"POST /classify", "tokenize", "queue"}
+        waited_ms = (spans["queue"].end_time_unix_nano - spans["queue"].start_time_unix_nano) / 1e6
+        assert waited_ms == pytest.approx(stages(reply)["queue"], abs=0.002)
+    assert 150 < stages(late)["queue"] < 300
+
+
 def test_who_has_no_key_cannot_fill_the_collector(bundles: Path, collector: Collector) -> None:
-    with serving(bundles=[bundles / "mood"], otel_endpoint=collector.url, api_key="right-key") as keyed:
+    every_request: dict[str, Any] = {"otel_endpoint": collector.url, "otel_share": 1}
+    with serving(bundles=[bundles / "mood"], **every_request, api_key="right-key") as keyed:
         sent = [keyed.post("/classify", TEXT, traceparent=SAMPLED, x_api_key="wrong-key") for _ in range(11)]
         assert {reply.status for reply in sent} == {401, 429}
         assert keyed.post("/classify", TEXT, x_api_key="right-key").status == 200
@@ -216,6 +250,8 @@ def test_a_collector_that_hangs_does_not_hold_requests_nor_the_end(
         str(bundles / "mood"),
         "--otel-endpoint",
         collector.url,
+        "--otel-share",
+        "1",
         "--log-level",
         "warning",
     )
