@@ -153,20 +153,21 @@ class Metrics:
         )
 
     def _add_batches(self) -> None:
+        labels = ("model", "version")
         self.inference_duration = self._histogram(
             "bert_inference_duration_seconds",
             "Time of one batch in the engine: packing, graph, unpacking.",
             SECONDS,
-            ("model",),
+            labels,
         )
         self.batch_tokens = self._histogram(
-            "bert_batch_tokens", "Tokens in a batch, without padding.", TOKENS, ("model",)
+            "bert_batch_tokens", "Tokens in a batch, without padding.", TOKENS, labels
         )
         self.batch_texts = self._histogram(
-            "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS, ("model",)
+            "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS, labels
         )
         self.batch_padding_ratio = self._histogram(
-            "bert_batch_padding_ratio", "Share of padding in a batch.", RATIOS, ("model",)
+            "bert_batch_padding_ratio", "Share of padding in a batch.", RATIOS, labels
         )
         self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens waiting for a batch.", ("model",))
         self.queue_texts = self._gauge(
@@ -300,13 +301,13 @@ class Metrics:
         _observe_all(self.series(self.result_score, model, version), [score for _, score in outcomes])
 
     def observe_batch(
-        self, model: str, tokens: int, texts: int, padding_ratio: float, seconds: float
+        self, model: str, version: str, tokens: int, texts: int, padding_ratio: float, seconds: float
     ) -> None:
         """Record one batch that ran."""
-        self.series(self.batch_tokens, model).observe(tokens)
-        self.series(self.batch_texts, model).observe(texts)
-        self.series(self.batch_padding_ratio, model).observe(padding_ratio)
-        self.series(self.inference_duration, model).observe(seconds)
+        self.series(self.batch_tokens, model, version).observe(tokens)
+        self.series(self.batch_texts, model, version).observe(texts)
+        self.series(self.batch_padding_ratio, model, version).observe(padding_ratio)
+        self.series(self.inference_duration, model, version).observe(seconds)
 
     async def scrape(self) -> bytes:
         """Return the text format of Prometheus, rendered in a thread: for several processes that takes 30 ms.

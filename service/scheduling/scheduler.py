@@ -42,7 +42,7 @@ class MultiSlotEngine:
 
 
 BatchObserver = Callable[[str, int, int, float, float], None]
-"""Called with model, tokens, texts, padding ratio and seconds of each batch that ran."""
+"""Called with id of the model, tokens, texts, padding ratio and seconds of each batch that ran."""
 
 
 class Scheduler(Dispatcher):
@@ -188,7 +188,7 @@ class Scheduler(Dispatcher):
             # Seconds of the slot: the engine's, and those in which the event loop was late.
             throughput.learn(batch.work, seconds)
         self._dispatch()
-        self._observe(name_of(batch.model), batch.tokens, batch.texts, result.padding_ratio, engine_s)
+        self._observe(batch.model, batch.tokens, batch.texts, result.padding_ratio, engine_s)
         self._deliver(batch, result.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bert.manifest import CUDA
+from bert.names import name_of
 from bert.packing import CostModel
 from service.engine import cost_curve
 from service.engine.cost_curve import CostPoint, Measurement
@@ -34,6 +36,8 @@ class ScheduledModels:
     """Tokens of a large batch; empty if `batch_tokens` is set."""
     longest: dict[str, int] = field(default_factory=dict)
     """Tokens of the longest batch."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Version of the bundle, for the metrics."""
     names: set[str] = field(default_factory=set)
     """Names of all models that were ever added: their metrics stay."""
 
@@ -61,7 +65,7 @@ class ScheduledModels:
                 model.multi_slot_engine, self.layout.slots_for_one_text, measured.multi_slot_tokens
             )
         self.budgets[name], self.throughput[name] = throughput.budget, throughput
-        self.engines[name] = model.engine
+        self.engines[name], self.versions[name] = model.engine, model.bundle.manifest.version
         self.names.add(model.name)
         _warn_of_slow_texts(model, throughput, self.settings.request_timeout_ms)
 
@@ -74,6 +78,7 @@ class ScheduledModels:
             self.budgets,
             self.large_budgets,
             self.longest,
+            self.versions,
         ):
             each.pop(model, None)
 
@@ -94,14 +99,17 @@ class ScheduledModels:
             "/".join(map(str, sorted(set(self.budgets.values())))),
             queue.max_tokens,
         )
-        observe, stuck_after_s = metrics.observe_batch, limit.seconds
+
+        def observe(model: str, *batch: Any) -> None:
+            metrics.observe_batch(name_of(model), self.versions[model], *batch)
+
         return Scheduler(
             self.engines,
             queue,
             slots,
             multi_slot=self.multi_slot,
             observe=observe,
-            stuck_after_s=stuck_after_s,
+            stuck_after_s=limit.seconds,
         )
 
 

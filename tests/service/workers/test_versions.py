@@ -94,6 +94,10 @@ def test_the_default_version_and_a_canary_are_settings(folder: Path) -> None:
         assert {asked(live, "mood@2") for _ in range(20)} == {("2", "mood")}
         share = live.settled_metric("bert_request_duration_seconds_count", model="mood@10", status="200")
         assert share == found.count(("10", "mood@10"))
+        for version in ("2", "10"):
+            labels = {"model": "mood", "version": version}
+            assert live.metric("bert_inference_duration_seconds_count", **labels) > 0
+            assert live.metric("bert_batch_padding_ratio_count", **labels) > 0
 
 
 def test_a_shadow_reads_what_was_answered_and_never_changes_an_answer(folder: Path) -> None:
