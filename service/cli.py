@@ -120,12 +120,12 @@ def serve(settings: "ServeSettings") -> int:
     from service.listener import address, listen
     from service.logs import LOGGER
 
+    settings = _within_open_files(settings)
     sources = [str(path) for path in settings.bundles] if not settings.model else settings.model
     if settings.model:
         settings = _with_bundles(settings)
     found = find_bundles(settings.bundles, strict=settings.strict)
     check_settings(settings, found)
-    settings = _within_open_files(settings)
     settings, listeners = listen(settings.model_copy(update={"frontends": count_frontends(settings)}))
     url = address(listeners[0], is_tls=settings.ssl_certfile is not None)
     if settings.log_format == "text":
@@ -171,14 +171,20 @@ def _better_exports(settings: "ServeSettings", serving: "Serving") -> AbstractCo
 def _within_open_files(settings: "ServeSettings") -> "ServeSettings":
     """Return the settings with as many connections as the limit of open files has room for, which is raised if possible.
 
-    A connection for which there is no file is not accepted, a probe's neither.
+    A connection for which there is no file is not accepted, a probe's neither. Raises ConfigError without room for any.
     """
+    from bert.errors import ConfigError
     from service.logs import LOGGER
 
     limit, wanted = allow_open_files(settings.max_connections + OTHER_FILES), settings.max_connections
-    most = max(1, limit - OTHER_FILES)
+    most = limit - OTHER_FILES
     if most >= wanted:
         return settings
+    if most < 1:
+        raise ConfigError(
+            f"{limit} open files are allowed (ulimit -n), and a process needs {OTHER_FILES} besides its connections: "
+            f"allow {wanted + OTHER_FILES}"
+        )
     what = "%d open files are allowed (ulimit -n), so each process serves %d connections and not %d (max_connections)"
     LOGGER.warning(what, limit, most, wanted)
     return settings.model_copy(update={"max_connections": most})

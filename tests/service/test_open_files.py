@@ -3,6 +3,7 @@
 import resource
 import signal
 import socket
+import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from service.cli import OTHER_FILES
 from service.http.protocol import RESERVED_CONNECTIONS
 from tests.support.fleet import Fleet, fleet, soon
-from tests.support.process import COMMAND
+from tests.support.process import COMMAND, ROOT
 
 WANTED = 300
 ROOM = 40
@@ -49,6 +50,17 @@ def test_probes_are_answered_when_more_connections_come_than_there_are_files_for
         assert few.process.popen.wait(30) == 0
         said = few.process.error()
     assert f"each process serves {ROOM} connections and not {WANTED} (max_connections)" in said
+
+
+@pytest.mark.parametrize("files", [64, OTHER_FILES])
+def test_where_there_is_room_for_no_connection_the_start_is_refused(bundles: Path, files: int) -> None:
+    command = [*limited(files, files), *options(bundles)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"bert-serve: {files} open files are allowed (ulimit -n), and a process needs {OTHER_FILES} besides its "
+        f"connections: allow {WANTED + OTHER_FILES}\n"
+    )
 
 
 def test_a_limit_that_may_be_raised_is_raised_as_far_as_needed(bundles: Path) -> None:
