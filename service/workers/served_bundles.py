@@ -6,6 +6,7 @@ before keep the version that read them; it leaves once none is left.
 """
 
 import asyncio
+import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -365,8 +366,10 @@ class ServedBundles:
                 and model.bundle.manifest.precision == before.bundle.manifest.precision
             ):
                 reason = model.why_fallback or model.bundle.manifest.choice.get("why", "")
-                LOGGER.warning(
-                    "model %s goes on in %s: %s", model.name, model.bundle.manifest.precision, reason
+                # That 8 bits are refused was found by the export, and asks nothing of anybody.
+                level = logging.WARNING if model.why_fallback else logging.INFO
+                LOGGER.log(
+                    level, "model %s goes on in %s: %s", model.name, model.bundle.manifest.precision, reason
                 )
                 return
         self._retired.pop(model.id, None)
@@ -404,7 +407,7 @@ class ServedBundles:
         skipped = self._loader.skipped(source, error)
         if source in self._better:
             LOGGER.error(
-                "%s goes on as it is: its bundle in 8 bits cannot be served: %r", skipped.name, error
+                "%s goes on as it is: its bundle in 8 bits cannot be served: %s", skipped.name, skipped.reason
             )
         elif isinstance(before, SkippedBundle) and place not in self._unloaded:
             self._bundles[place] = SkippedBundle(before.name, before.task, skipped.reason)
