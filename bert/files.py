@@ -8,12 +8,13 @@ shows that its writer is alive; process numbers would not: containers number the
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from glob import escape
 from io import BufferedReader
 from pathlib import Path
@@ -153,7 +154,7 @@ def _written_aside(folder: Path) -> Iterator[Path]:
     aside = folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
     with _alone_in(folder.parent):
         _put_back(folder)
-        _clear_left_overs(folder)
+        clear_left_overs(folder.parent.glob(f".{escape(folder.name)}.partial-*"))
         aside.mkdir()
         held = _lock(aside)
     try:
@@ -215,12 +216,14 @@ def _put_back(folder: Path) -> None:
         shutil.rmtree(previous, ignore_errors=True)  # the new one came into place: only the tidying was left
 
 
-def _clear_left_overs(folder: Path) -> None:
-    for left in folder.parent.glob(f".{escape(folder.name)}.partial-*"):
-        held = _lock(left)
-        if held is not None:  # nobody writes it any more
-            shutil.rmtree(left, ignore_errors=True)
-            _unlock(held)
+def clear_left_overs(partial: Iterable[Path], changed_before: float = math.inf) -> None:
+    """Remove those of the partial folders that nobody writes any more; the time is that of `time.time`."""
+    for left in partial:
+        with suppress(OSError):  # another process removes it
+            held = _lock(left) if left.stat().st_mtime < changed_before else None
+            if held is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                _unlock(held)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from bert.bundle import read_bundle
 from bert.errors import BundleError, BundleIntegrityError
-from bert.files import atomic_write
+from bert.files import atomic_write, clear_left_overs
 from bert.names import HubName
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
@@ -31,6 +31,8 @@ from service.logs import LOGGER
 FIRST = "first"
 """Precision, in a key, of the float32 bundle that a service starts with: it is compared on a handful of texts only."""
 LOCK_POLL_S = 0.1
+LEFT_OVER_S = 86_400.0
+"""Age at which the next export removes what a killed one left: the folder of its key may never be written again."""
 _EXPORTER = ("bert", "model_export")
 _MAIN = "main"
 
@@ -83,6 +85,7 @@ class ExportCache:
             ) from None
         try:
             _wait_for(descriptor, model, is_stopped)
+            clear_left_overs(self.folder.glob("*/*/.*.partial-*"), time.time() - LEFT_OVER_S)
             yield descriptor
         finally:
             os.close(descriptor)

@@ -4,10 +4,12 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 
-from bert.checkpoint.weight_files import find_checkpoint
+from bert.checkpoint.weight_files import find_checkpoint, has_weights
 from bert.errors import BundleError, ConfigError
+from bert.files import read_object
 from bert.names import HubName, check_model_name
 
 _ALIAS = re.compile(r"(?P<alias>\w[\w.-]*)=(?P<checkpoint>.+)")
@@ -45,7 +47,7 @@ class NamedModel:
         return f"{path.name}--{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
 
     def folder_state(self) -> str:
-        """Return a text that changes with the folder's files: a hash of their names, sizes and times.
+        """Return a text that changes with the folder's files, and its base's: a hash of their names, sizes and times.
 
         Raises BundleError where there is no folder.
         """
@@ -55,10 +57,21 @@ class NamedModel:
                 f"{self.checkpoint} is not a folder; give a checkpoint's, or a model of the hub as org/name"
             )
         folder, found = find_checkpoint(folder), hashlib.sha256()
-        for file in sorted(file for file in folder.rglob("*") if file.is_file()):
-            state = file.stat()
-            found.update(f"{file.relative_to(folder)}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
+        for place in (folder, *_bases(folder)):
+            for file in sorted(file for file in place.rglob("*") if file.is_file()):
+                state = file.stat()
+                found.update(f"{file.relative_to(place)}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
         return found.hexdigest()[:40]
+
+
+def _bases(folder: Path) -> list[Path]:
+    """Return the folders that a checkpoint without weights of its own, such as an adapter, names as its base."""
+    if has_weights(folder):
+        return []
+    base = read_object(folder / "task.json").get("base")
+    names = [base.get("name")] if isinstance(base, dict) else []
+    names.append(read_object(folder / "adapter_config.json").get("base_model_name_or_path"))
+    return [Path(name) for name in names if isinstance(name, str) and isdir(name)]
 
 
 def named_models(texts: Iterable[str]) -> list[NamedModel]:

@@ -1,8 +1,11 @@
 """Models by name become bundles: exported by a child, kept, found again, and left out with a reason."""
 
+import fcntl
 import json
+import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,13 @@ import pytest
 from bert.bundle import read_bundle
 from bert.errors import BundleError, ConfigError
 from service.exports import export_process
+from service.exports.export_cache import LEFT_OVER_S
 from service.exports.named_model import NamedModel
 from service.exports.prepare import prepare
 from service.settings import ServeSettings
 from tests.support.checkpoints import SPECS
 from tests.support.families import write_relative
+from tests.support.hub_checkpoints import adapter_of, save
 from tests.support.hub_process import hub_variables
 from tests.support.local_hub import LocalHub, commit_of, local_hub
 
@@ -129,6 +134,36 @@ def test_a_folder_is_exported_again_when_it_changes(
     (folder / "vocab.txt").touch()
     (second,) = prepared(cache, f"theirs={folder}")
     assert second != first and read_bundle(second).manifest.name == "theirs"
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_is_exported_again_when_its_base_changes(cache: Path, tmp_path: Path) -> None:
+    base = save(tmp_path / "base")
+    adapter_of(base, tmp_path / "adapter")
+    (first,) = prepared(cache, str(tmp_path / "adapter"))
+    assert prepared(cache, str(tmp_path / "adapter")) == [first]
+    save(base, layer_norm_eps=1e-6)
+    (second,) = prepared(cache, str(tmp_path / "adapter"))
+    assert second != first
+    assert read_bundle(first).manifest.source != read_bundle(second).manifest.source
+
+
+def test_what_killed_exports_left_in_the_cache_is_removed_after_a_day(
+    cache: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    old, young, written = (
+        cache / "org--other" / "key" / f".other.partial-{name}" for name in ("1", "2", "3")
+    )
+    for folder in (old, young, written):
+        folder.mkdir(parents=True)
+        (folder / "model.onnx").write_bytes(b"half")
+    for folder in (old, written):
+        os.utime(folder, (0, time.time() - LEFT_OVER_S - 60))
+    writer = os.open(written, os.O_RDONLY)
+    fcntl.flock(writer, fcntl.LOCK_EX)
+    prepared(cache, str(checkpoint))
+    assert [folder.exists() for folder in (old, young, written)] == [False, True, True]
+    os.close(writer)
 
 
 def test_a_damaged_export_is_made_again_whatever_the_environment_has_for_bert_export(
