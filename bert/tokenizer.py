@@ -101,13 +101,13 @@ class Tokenizer:
         Without `segments` that says that the model takes no segment ids; `max_tokens` is the model's longest text.
         Raises OSError.
         """
-        atomic_write(folder / "tokenizer.json", self.to_json())
         config = wordpiece.stated_config(self._backend) or byte_level_bpe.stated_config(self._backend)
         config = config or self._generic_config()
         inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
         longest = {} if max_tokens is None else {"model_max_length": max_tokens}
         text = json.dumps({**config, **inputs, **longest}, indent=2, ensure_ascii=False) + "\n"
         atomic_write(folder / "tokenizer_config.json", text)
+        atomic_write(folder / "tokenizer.json", self.to_json())  # the one that is looked for comes last
 
     def to_json(self) -> str:
         """Return the content of a `tokenizer.json`."""

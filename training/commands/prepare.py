@@ -22,7 +22,11 @@ def main() -> None:
     if settings.vocab_only:
         print(f"vocabulary: {settings.output_dir / 'tokenizer.json'}", file=sys.stderr)
         return
-    print(done.summary(), file=sys.stderr)
+    if not settings.merge:
+        print(done.summary(), file=sys.stderr)
+    if settings.part:
+        print(f"part {settings.part} is finished", file=sys.stderr)
+        return
     if settings.held_out and not any(settings.output_dir.glob("held_out-*.tokens")):
         print(
             "warning: no document was held out: there are too few; a larger held_out helps", file=sys.stderr

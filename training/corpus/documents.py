@@ -35,12 +35,13 @@ class Record(NamedTuple):
 
 
 class BlockStart(NamedTuple):
-    """Start of a block: its number, its first document, and the records before it in its file."""
+    """Start of a block: its number, its first document, the records before it in its file, and a digest of all before it."""
 
     block: int = 0
     document: int = 0
     file: int = 0
     records: int = 0
+    digest: str = ""
 
 
 BEGINNING = BlockStart()
@@ -73,15 +74,19 @@ def read_blocks(
     Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all.
     """
     end, records, size, bytes_read = start, list[StoredDocument](), 0, 0
+    digest = hashlib.sha256(start.digest.encode())
     for record, end, bytes_read in read_documents(files, start, max_documents):
         records.append(record)
         size += len(record.data)
+        digest.update(b"%d %d\n" % (record.file, len(record.data)))
+        digest.update(record.data)
         if size >= block_bytes:
-            end = end._replace(block=start.block + 1)
+            end = end._replace(block=start.block + 1, digest=digest.hexdigest())
             yield Block(start, end, records, bytes_read)
-            start, records, size = end, [], 0
+            start, records, size, digest = end, [], 0, hashlib.sha256(end.digest.encode())
     if records:
-        yield Block(start, end._replace(block=start.block + 1), records, bytes_read)
+        end = end._replace(block=start.block + 1, digest=digest.hexdigest())
+        yield Block(start, end, records, bytes_read)
 
 
 def read_documents(

@@ -1,13 +1,13 @@
 """The run of `bert-prepare`: blocks to worker processes, resumed where a killed run stopped.
 
-OUT/.prepare/plan.json      settings that decide the content of the shards; a run with others is refused
-OUT/.prepare/00000.json     written once the shards of block 0 are in place
-OUT/corpus.json             written last
+OUT/.prepare/plan.json           settings that decide the content of the shards; a run with others is refused
+OUT/.prepare/00000.json          written once the shards of block 0 are in place
+OUT/.prepare/part-2-of-4.json    written last by a run of a part
+OUT/corpus.json                  written last by a run of all blocks, or by the merge of the parts
 """
 
 import fcntl
 import hashlib
-import json
 import multiprocessing
 import os
 import signal
@@ -31,8 +31,9 @@ from training.corpus.documents import (
     text_of,
 )
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
+from training.corpus.records import finished_blocks, keep_plan, merged_blocks, part_file, part_record
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import SPLITS, Shard, write_index, write_json
+from training.corpus.shards import SPLITS, write_index, write_json
 from training.corpus.text_files import TextFile, list_files
 from training.corpus.vocabulary import trained_tokenizer
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
@@ -44,35 +45,41 @@ WAITING_BLOCKS = 1
 
 
 def prepare(settings: PrepareSettings) -> PrepareProgress:
-    """Write the missing shards, then the index; return the counts.
+    """Write the missing shards, then the index or the record of a part; return the counts.
 
-    Raises DataError for unreadable sources, ConfigError for a folder begun with other settings, and TrainingError
-    where a worker process died.
+    Raises DataError for unreadable sources, ConfigError for a folder begun with other settings or parts that cannot be
+    merged, and TrainingError where a worker process died.
     """
     files = list_files(settings.sources, besides=settings.output_dir)
-    with locked(settings.output_dir):
+    with locked(settings.output_dir, settings.part):
         return _prepare(settings, files)
 
 
 def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareProgress:
-    folder = settings.output_dir
-    for left in [*folder.glob("*.partial"), *(folder / LOG_FOLDER).glob("*.partial")]:
-        left.unlink(missing_ok=True)
-    keep_plan(folder, make_plan(settings, files))
+    folder, plan = settings.output_dir, make_plan(settings, files)
+    merged = merged_blocks(folder, plan) if settings.merge else None
+    if not settings.part:  # other parts may be at work
+        for left in [*folder.glob("*.partial"), *(folder / LOG_FOLDER).glob("*.partial")]:
+            left.unlink(missing_ok=True)
+    keep_plan(folder, plan)
     progress = PrepareProgress(sum(file.size for file in files))
     tokenizer = find_tokenizer(settings, files, progress)
     if not settings.vocab_only:
         settings.segmenter(tokenizer)  # refuses one that does not fit, before any work
-        notes = write_blocks(settings, files, token_bytes(tokenizer), progress)
-        write_index(folder, describe(settings, files, tokenizer, notes))
+        notes, end = merged or write_blocks(settings, files, token_bytes(tokenizer), progress)
+        if settings.part:
+            write_json(part_file(folder, settings.part), part_record(folder, settings.part, plan, end))
+        else:
+            write_index(folder, describe(settings, files, tokenizer, notes))
     return progress
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make an output folder and lock it. Raises ConfigError where another run holds the lock."""
+def locked(folder: Path, part: str | None = None) -> Iterator[None]:
+    """Make an output folder and lock it, or a part of it. Raises ConfigError where another run holds the lock."""
     (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / LOG_FOLDER, os.O_RDONLY)
+    lock = part_file(folder, part).with_suffix(".lock") if part else folder / LOG_FOLDER / "lock"
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)  # NFS locks only what may be written
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system releases it when the process ends
         yield
@@ -84,8 +91,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[str, Any]:
     """Return everything that decides the content of the shards; the number of processes does not."""
-    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
-    of_training = {"vocab_size", "uncased", "vocab_share", "model_type"}
+    free = {"config", "output_dir", "processes", "sources", "vocab_only", "on_error", "part", "merge"}
+    of_training = {"vocab_size", "uncased", "vocab_share", "model_type", "tokenizer"}
     plan = settings.model_dump(mode="json", exclude=free | of_training)
     if settings.tokenizer is None:
         plan |= {"vocab_size": settings.pieces, "uncased": settings.lowercases}
@@ -104,31 +111,11 @@ def _source(file: TextFile) -> dict[str, Any]:
     return source
 
 
-def keep_plan(folder: Path, plan: dict[str, Any]) -> None:
-    """Write the plan in the first run, compare it in later ones. Raises ConfigError where they differ."""
-    file = folder / LOG_FOLDER / "plan.json"
-    if not file.is_file():
-        write_json(file, plan)
-        return
-    begun = json.loads(file.read_text(encoding="utf-8"))
-    for key in sorted({*plan, *begun}):
-        if plan.get(key) != begun.get(key):
-            raise ConfigError(
-                f"{folder} was begun with {key} {_short(begun.get(key))} and is now given {_short(plan.get(key))}: "
-                "take another output_dir, or remove this one"
-            )
-
-
 def _tokenizer_sha256(path: Path | None) -> str | None:
     """Hash a tokenizer as this project saves it, whatever its file; None where one will be trained."""
     if path is None:
         return None
     return hashlib.sha256(Tokenizer.load(path).to_json().encode()).hexdigest()
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 200 else text[:200] + " ..."
 
 
 def find_tokenizer(
@@ -140,14 +127,12 @@ def find_tokenizer(
     if not kept.is_file():
         if settings.tokenizer is not None:
             tokenizer = Tokenizer.load(settings.tokenizer)
+        elif settings.part:
+            raise ConfigError(f"{kept} is missing, which all parts share: --vocab-only trains it before them")
         else:
             with stage("training the vocabulary"), progress.vocabulary():
                 tokenizer = trained_tokenizer(settings, lambda: vocabulary_texts(settings, files))
-        aside = folder / LOG_FOLDER
-        tokenizer.save(aside)
-        for name in ("tokenizer_config.json", "tokenizer.json"):  # the one that is looked for comes last
-            if (aside / name).is_file():
-                (aside / name).replace(folder / name)
+        tokenizer.save(folder)
     return Tokenizer.load(kept)
 
 
@@ -168,41 +153,32 @@ def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> 
 
 def write_blocks(
     settings: PrepareSettings, files: tuple[TextFile, ...], id_bytes: int, progress: PrepareProgress
-) -> list[Note]:
-    """Give every unfinished block to a worker; return the notes of all blocks in order."""
-    notes = finished_blocks(settings.output_dir, id_bytes)
+) -> tuple[list[Note], BlockStart]:
+    """Give every unfinished block, of a part's own, to a worker; return their notes in order, and the end of the text."""
+    index, parts = settings.share
+    notes = finished_blocks(settings.output_dir, id_bytes, index, parts)
     for note in notes.values():
         progress.count(note)
     if notes:
         progress.say(f"{len(notes)} blocks are finished already")
-    start = BEGINNING
-    while start.block in notes:
-        start = BlockStart(*notes[start.block]["end"])
+    start, block = BEGINNING, index
+    while block in notes:
+        start, block = BlockStart(*notes[block]["end"]), block + parts
     progress.begin(sum(file.size for file in files[: start.file]))
-    blocks = read_blocks(files, int(settings.shard_mb * 1e6), start, settings.max_documents)
-    todo = (block for block in blocks if block.start.block not in notes)
-    with closing(_written(todo, settings, files)) as written:
+    end = start
+
+    def missing() -> Iterator[Block]:
+        nonlocal end
+        for block in read_blocks(files, int(settings.shard_mb * 1e6), start, settings.max_documents):
+            end = block.end
+            if block.start.block % parts == index and block.start.block not in notes:
+                yield block
+
+    with closing(_written(missing(), settings, files)) as written:
         for number, note, bytes_read in written:
             notes[number] = note
             progress.block(note, bytes_read)
-    return [notes[block] for block in sorted(notes)]
-
-
-def finished_blocks(folder: Path, id_bytes: int) -> dict[int, Note]:
-    """Return the notes of earlier runs, without blocks whose files are not whole any more."""
-    files = sorted((folder / LOG_FOLDER).glob("[0-9]*.json"))
-    notes = {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in files}
-    return {block: note for block, note in notes.items() if _is_whole(folder, note, id_bytes)}
-
-
-def _is_whole(folder: Path, note: Note, id_bytes: int) -> bool:
-    """Return True where all bytes of a note's shards are there."""
-    try:
-        for entry in (note[split] for split in SPLITS if note[split]):
-            Shard(folder, entry, id_bytes)
-    except DataError:
-        return False
-    return True
+    return [notes[block] for block in sorted(notes)], end
 
 
 def _written(

@@ -24,7 +24,7 @@ class TextSource(SettingsPart):
     """Source of texts: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
 
     path: str
-    """File, folder or pattern; with format hub the name of a data set."""
+    """File, folder or pattern, or such a URL (s3://bucket/wiki-*.jsonl.xz); with format hub the name of a data set."""
     format: Literal["auto", "jsonl", "parquet", "text", "hub"] = "auto"
     """Format of the files; auto goes by the ending, under .gz, .xz, .bz2 or .zst."""
     column: str = "text"
@@ -87,6 +87,12 @@ class PrepareSettings(CommandSettings):
     shard_mb: float = Field(16.0, gt=0, description="text of a shard, in millions of bytes")
     max_documents: int = Field(0, ge=0, description="read no more documents than this; 0 reads all")
     processes: int = Field(0, ge=0, description="worker processes; 0 is one for each usable core")
+    part: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d*/[1-9]\d*$",
+        description="make one part of the shards on this machine: 2/4 is the second of four",
+    )
+    merge: bool = Field(False, description="make the corpus of the shards of all parts, and nothing again")
     on_error: Literal["stop", "skip"] = Field(
         "stop",
         description="action on a document that cannot be read: stop there, or skip, count and report it",
@@ -100,7 +106,17 @@ class PrepareSettings(CommandSettings):
             )
         if self.uncased and self.is_byte_level:
             raise ValueError(f"uncased means nothing to the byte-level BPE of {self.model_type}")
+        if bool(self.part) + self.merge + self.vocab_only > 1:
+            raise ValueError("part, merge and vocab_only are steps of their own: give one of them")
+        if self.share[0] >= self.share[1]:
+            raise ValueError(f"part ({self.part}) must be at most {self.share[1]}/{self.share[1]}")
         return self
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Index of the part and number of parts: every n-th block is made; (0, 1) without `part`."""
+        number, parts = map(int, (self.part or "1/1").split("/"))
+        return number - 1, parts
 
     @property
     def is_byte_level(self) -> bool:

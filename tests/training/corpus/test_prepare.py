@@ -1,6 +1,5 @@
 """The whole run: the same files from any number of processes, and after kill -9."""
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ import pytest
 
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
+from tests.support.raw_text import content, texts, write_jsonl, write_vocabulary
 from tests.support.shards import assert_hashes
 from training.corpus.prepare import locked, make_plan, prepare
 from training.corpus.sentences import split_sentences
@@ -23,42 +23,16 @@ from training.corpus.shards import Corpus
 from training.corpus.text_files import list_files
 
 ROOT = Path(__file__).parents[3]
-TEXT = "the quick brown fox jumps over a lazy dog while many small birds sing and nobody listens"
-WORDS = TEXT.split()
-
-
-def texts(documents: int, sentences: int = 12) -> list[str]:
-    rng = np.random.default_rng(0)
-    lines = [
-        [
-            " ".join(rng.choice(WORDS, 8)).capitalize() + ("." if rng.random() < 0.8 else ".\n")
-            for _ in range(sentences)
-        ]
-        for _ in range(documents)
-    ]
-    return [" ".join(each) for each in lines]
-
-
-def write_jsonl(file: Path, documents: list[str]) -> Path:
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
-    return file
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "##s", "bird", *WORDS]
-    file.write_text("\n".join(pieces))
-    return file
+    return write_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocab.txt")
 
 
 def make(folder: Path, source: Path, tokenizer: Path | None, **changes: Any) -> PrepareSettings:
     values: dict[str, Any] = {"processes": 1, "shard_mb": 0.01, "held_out": 0.1, **changes}
     return PrepareSettings(sources=[str(source)], output_dir=folder, tokenizer=tokenizer, **values)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
 def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, tokenizer: Path) -> None:
