@@ -45,7 +45,7 @@ test-quick: venv ## the tests of a second or two each
 
 clients: venv ## the wires with their real clients, and the examples for frameworks and Ray, in environments of their own
 	@scripts/make_client_venvs.sh
-	@.venv-clients/bin/python -m pytest tests/service/http/compat tests/deploy $(ARGS)
+	@.venv-clients/bin/python -m pytest tests/service/http/compat tests/deploy tests/training/corpus/test_object_store.py $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_example.py $(ARGS)
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 kind=${1:?usage: make_venv.sh serve|test}
 case $kind in
   serve) venv=.venv-serve extras=cpu,demo ;;
-  test) venv=.venv extras=cpu,otel,train,export,demo,dev,e2e ;;
+  test) venv=.venv extras=cpu,otel,store,train,export,demo,dev,e2e ;;
   *) die "no such environment: $kind" "scripts/make_venv.sh serve, or scripts/make_venv.sh test" ;;
 esac
 torch=${TORCH:-torch==2.13.0}

@@ -48,10 +48,10 @@ def _decompressed_name(path: str | Path) -> Path:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[tuple[IO[bytes], BinaryIO]]:
-    """Open a file: what is in it, decompressed, and the raw file below. Damage that is met while reading is an OSError."""
+def opened(path: str | Path, raw: BinaryIO | None = None) -> Iterator[tuple[IO[bytes], BinaryIO]]:
+    """Open a file, or take it as `raw`: its content, decompressed, and the raw file. Damage met in reading is an OSError."""
     try:
-        with open(path, "rb") as raw, closing(_decompressed(raw, Path(path).suffix.lower())) as stream:
+        with raw or open(path, "rb") as raw, closing(_decompressed(raw, Path(path).suffix.lower())) as stream:
             yield stream, raw
     except (EOFError, lzma.LZMAError, zlib.error) as error:
         raise OSError(str(error)) from error

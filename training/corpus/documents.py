@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from bert.data.files import NOT_UNICODE, holds_unicode, opened
 from bert.errors import DataError
+from training.corpus.object_store import open_source
 from training.corpus.open_dataset import open_dataset
 from training.corpus.text_files import TextFile
 
@@ -134,7 +135,7 @@ def read_records(file: TextFile, skip: int = 0) -> Iterator[Record]:
 def _from_lines(file: TextFile) -> Iterator[Record]:
     found = _json_lines if file.format == "jsonl" else _plain
     try:
-        with opened(file.path) as (stream, raw):
+        with opened(file.path, open_source(file.path)) as (stream, raw):
             for line, data in found(stream):
                 # Arrow closes a file that it has read to its end.
                 yield Record(line, data, 1.0 if raw.closed else raw.tell() / max(1, file.size))
@@ -165,7 +166,7 @@ def _plain(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _parquet(file: TextFile, skip: int) -> Iterator[Record]:
     try:
-        with pq.ParquetFile(file.path) as table:
+        with open_source(file.path) as raw, pq.ParquetFile(raw) as table:
             _check_column(file, table.schema_arrow)
             row, rows = 0, table.metadata.num_rows
             for batch in table.iter_batches(batch_size=256, columns=[file.source.column]):

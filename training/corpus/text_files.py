@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bert.data.files import COMPRESSED, ending
 from bert.errors import DataError
+from training.corpus.object_store import stored_files
 from training.corpus.open_dataset import is_saved
 from training.corpus.settings import TextSource
 
@@ -30,7 +31,7 @@ class TextFile:
     source: TextSource
     """Source that names it, with the place of its texts."""
     size: int = 0
-    """Bytes on disk; 0 if unknown."""
+    """Bytes on disk or in the store; 0 if unknown."""
 
 
 def list_files(sources: Iterable[str | TextSource], besides: Path | None = None) -> tuple[TextFile, ...]:
@@ -45,11 +46,18 @@ def list_files(sources: Iterable[str | TextSource], besides: Path | None = None)
     return tuple(
         file
         for file in found
-        if written is None or file.format == "hub" or written not in Path(file.path).resolve().parents
+        if written is None
+        or file.format == "hub"
+        or "://" in file.path
+        or written not in Path(file.path).resolve().parents
     )
 
 
 def _files(source: TextSource) -> Iterator[TextFile]:
+    if "://" in source.path:
+        for url, size in stored_files(source.path, FORMATS):
+            yield TextFile(url, _format(url) if source.format == "auto" else source.format, source, size)
+        return
     path = Path(source.path)
     if source.hub_revision is not None and path.exists():
         raise DataError(path, None, f"is here on disk, which has no revision {source.hub_revision!r}")
@@ -62,7 +70,7 @@ def _files(source: TextSource) -> Iterator[TextFile]:
             raise DataError(path, None, f"holds no file that ends in {', '.join(FORMATS)}")
         raise DataError(path, None, "does not exist; a data set of the hub needs format: hub")
     for each in paths:
-        kind = _format(each) if source.format == "auto" else source.format
+        kind = _format(str(each)) if source.format == "auto" else source.format
         yield TextFile(str(each), kind, source, each.stat().st_size)
 
 
@@ -72,7 +80,7 @@ def _paths(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(Path(each) for each in glob.glob(str(path), recursive=True))
 
 
-def _format(path: Path) -> str:
+def _format(path: str) -> str:
     if ending(path) not in FORMATS:
         known = f"{', '.join(FORMATS)}, and these under {', '.join(COMPRESSED)}"
         raise DataError(path, None, f"has no ending that says its format; known are {known}, or give format:")
