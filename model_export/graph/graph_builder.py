@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 MICROSOFT = "com.microsoft"
 OPSET, MICROSOFT_OPSET, IR_VERSION = 21, 1, 10
@@ -23,6 +23,8 @@ class GraphWriter:
         """Start an empty graph."""
         self._nodes: list[onnx.NodeProto] = []
         self._written = 0  # in all graphs, so that no two nodes have one name
+        # Constants are made in the model, into which no large one is copied: that would take twice its memory more.
+        self._model = onnx.ModelProto()
         self._constants: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -42,8 +44,15 @@ class GraphWriter:
         array = np.asarray(value)
         if not isinstance(value, np.ndarray) and array.dtype == np.float64:
             array = array.astype(np.float32)
-        tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-        assert self._constants.setdefault(name, tensor) == tensor, f"two constants are called {name}"
+        kind, raw = helper.np_dtype_to_tensor_dtype(array.dtype), array.tobytes()
+        if name in self._constants:
+            kept = self._constants[name]
+            same = (kept.data_type, tuple(kept.dims), kept.raw_data) == (kind, array.shape, raw)
+            assert same, f"two constants are called {name}"
+            return name
+        tensor = self._constants[name] = self._model.graph.initializer.add()
+        tensor.name, tensor.data_type, tensor.raw_data = name, kind, raw
+        tensor.dims.extend(array.shape)
         return name
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -95,14 +104,15 @@ class GraphWriter:
         return self.node("Gelu", x, approximate="tanh" if name == "gelu_new" else "none")
 
     def model(self, name: str) -> onnx.ModelProto:
-        """Return the finished model. Its constants are moved there, as two copies of a large model fill the memory."""
-        graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, MICROSOFT_OPSET)]
-        model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bert-export"
+        """Return the finished model, once."""
+        model = self._model
+        model.ir_version, model.producer_name, model.graph.name = IR_VERSION, "bert-export", name
+        model.opset_import.extend(
+            [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, MICROSOFT_OPSET)]
         )
-        for constant in list(self._constants):
-            model.graph.initializer.append(self._constants.pop(constant))
+        model.graph.node.extend(self._nodes)
+        model.graph.input.extend(self._inputs)
+        model.graph.output.extend(self._outputs)
         return model
 
 
