@@ -1,0 +1,51 @@
+"""A key's rate holds for all frontends of a service together."""
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.live import Client
+from tests.support.process import address, children, started
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes need POSIX")
+RATE, FRONTENDS, CLIENTS, SECONDS = 10, 2, 8, 4.0
+
+
+def test_two_frontends_admit_together_what_a_key_may_ask(bundles: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"web": {"key": "web-key-1", "requests_per_second": RATE}}))
+    arguments = [
+        "--bundles",
+        str(bundles / "mood"),
+        "--frontends",
+        str(FRONTENDS),
+        "--api-keys-file",
+        str(keys),
+    ]
+    with started(*arguments) as process:
+        client = Client(address(process.until("Ready at")))
+        assert len(children(process.popen.pid)) == 1 + FRONTENDS
+        ready = 0
+        while (ready := ready + 1 if client.get("/health/ready").status == 200 else 0) < 20:
+            time.sleep(0.01)  # until the other one is, too
+        began = time.monotonic()
+
+        def ask(_: int) -> list[int]:
+            """Ask on ever new connections, which both frontends accept."""
+            statuses = list[int]()
+            while time.monotonic() < began + SECONDS:
+                statuses.append(client.post("/classify", {"text": "a film"}, x_api_key="web-key-1").status)
+                time.sleep(0.01)
+            return statuses
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            statuses = [status for each in pool.map(ask, range(CLIENTS)) for status in each]
+        seconds = time.monotonic() - began
+    assert 429 in statuses
+    # A second's worth may come at once, then the rate. One frontend's part alone would be half of that.
+    most = RATE * (1 + seconds)
+    assert most / FRONTENDS + 1 < statuses.count(200) <= most + FRONTENDS
