@@ -19,6 +19,7 @@ from service.system import (
     INTERRUPTED,
     allow_open_files,
     exit_on_stop,
+    handled,
     on_hang_up,
     usable_cores,
 )
@@ -52,16 +53,24 @@ def _run(arguments: Sequence[str]) -> int:
     from service import logs
     from service.settings import ServeSettings, unknown_variables
 
-    switches = {"tune": "Measure the models on this machine, print it, and end."}
+    switches = {
+        "tune": "Measure the models on this machine, print it, and end.",
+        "plan": "Print how many replicas a load needs, and end; `--plan --help` lists its settings.",
+    }
+    kind: type[ServeSettings] = ServeSettings
+    if "--plan" in arguments:
+        from service.planning.settings import PlanSettings
+
+        kind, switches["json"] = PlanSettings, "Print the plan as JSON."
     try:
         is_sagemaker = list(arguments[:1]) == ["serve"]  # what SageMaker runs an image with
-        settings, on = read_command(
-            ServeSettings, arguments[is_sagemaker:], switches=switches, version=_versions()
-        )
+        settings, on = read_command(kind, arguments[is_sagemaker:], switches=switches, version=_versions())
         settings = with_cloud_defaults(settings, os.environ, is_sagemaker=is_sagemaker)
         logs.configure(settings.log_level, settings.log_format)
         for name in unknown_variables(os.environ):
             logs.LOGGER.warning("%s is not a setting and has no effect; `bert-serve --help` lists them", name)
+        if "plan" in on:
+            return _plan(settings, as_json="json" in on)
         return _tune(settings) if "tune" in on else serve(settings)
     except SettingsError as error:
         print(error.report(), file=sys.stderr)
@@ -111,6 +120,19 @@ def _tune(settings: "ServeSettings") -> int:
 
     with exit_on_stop(INTERRUPTED):
         print_curves(prepare(settings) if settings.model else settings)
+    return 0
+
+
+def _plan(settings: "ServeSettings", *, as_json: bool) -> int:
+    """Print a plan; returns 130 after Ctrl-C, once the service that it measures has ended."""
+    from service.exports.prepare import prepare
+    from service.planning.command import print_plan
+    from service.planning.settings import PlanSettings
+
+    assert isinstance(settings, PlanSettings)
+    with handled(lambda *_: sys.exit(INTERRUPTED)):
+        bundles = prepare(settings).bundles if settings.model else settings.bundles
+        print_plan(settings.model_copy(update={"bundles": bundles, "model": []}), serve, as_json=as_json)
     return 0
 
 

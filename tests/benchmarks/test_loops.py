@@ -1,7 +1,9 @@
 """Closed and open loops against servers that answer as told. No test looks at the clock."""
 
 import asyncio
+import itertools
 import json
+import math
 
 import pytest
 
@@ -11,6 +13,7 @@ from benchmarks.serve.load.loops import (
     closed_loop,
     due_times,
     open_loop,
+    random_times,
     was_late,
 )
 from benchmarks.serve.load.wire import RefusedError, ask, ask_all, request_bytes
@@ -34,6 +37,15 @@ def test_requests_are_due_at_a_constant_rate() -> None:
     assert due_times(0.1, 1.0) == [0.0]
     with pytest.raises(ValueError, match="rate"):
         due_times(0.0, 1.0)
+
+
+def test_random_requests_are_due_as_often_and_at_no_regular_times() -> None:
+    due_s = random_times(100.0, 30.0)
+    steps = [after - before for before, after in itertools.pairwise(due_s)]
+    assert len(due_s) == 3000 and due_s == sorted(due_s) == random_times(100.0, 30.0)
+    assert due_s[-1] == pytest.approx(30.0, rel=0.1)
+    # A third of the steps of a Poisson process are longer than the mean one.
+    assert sum(step > 0.01 for step in steps) == pytest.approx(3000 / math.e, rel=0.1)
 
 
 def test_the_client_was_late_when_more_than_one_in_a_hundred_was() -> None:

@@ -18,6 +18,7 @@ from bert.settings import CommandSettings, SettingsError, read_command, read_set
 from bert_client.transport import KEY_VARIABLE, URL_VARIABLE
 from model_export.cli import ExportSettings
 from service.bulk.settings import PredictSettings
+from service.planning.settings import PlanSettings
 from service.settings import ServeSettings
 from tests.support.documents import (
     EACH_PAGE,
@@ -57,9 +58,14 @@ READERS: dict[str, Callable[[list[str]], object]] = {
         if name != "bert-serve"
     },
     "bert-evaluate": read_evaluate,
-    "bert-serve": lambda arguments: read_command(ServeSettings, arguments, switches={"tune": ""}),
+    "bert-serve": lambda arguments: read_command(
+        PlanSettings if "--plan" in arguments else ServeSettings,
+        arguments,
+        switches={"tune": "", "plan": "", "json": ""},
+    ),
 }
-SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune"}
+SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune", "--plan", "--json"}
+SPELLED_OUT |= {"--requests", "--requests-per-s", "--p99-ms"}
 """Options that no field of the settings has the name of."""
 OF_OTHERS = {"--no-deps", "--logdir", "--target", "--hypothesis-profile"}
 """Options of pip, tensorboard, docker and pytest."""
@@ -198,7 +204,9 @@ def test_options_with_values_inside_sentences_are_read(page: Path, folder: Path)
 def models(parent: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
     """Give every class that settings are made of."""
     for model in parent.__subclasses__():
-        if model.__module__.startswith(("training.", "model_export.", "service.settings", "service.bulk")):
+        if model.__module__.startswith(
+            ("training.", "model_export.", "service.settings", "service.bulk", "service.planning")
+        ):
             yield model
         yield from models(model)
 

@@ -1,20 +1,22 @@
 """Loops over HTTP: closed, where each connection sends its next request when it has its answer, and open.
 
-In an open loop requests arrive at a constant rate, whatever the service does with them. Each latency counts from the moment
-at which its request was due, so a stall is felt by all that were due in it. A thread sleeps until each is due, because an
-event loop's own timers are up to a millisecond late; no request waits for a free connection, one more is opened. Where the
-client itself was late, it says so.
+In an open loop requests arrive at a constant rate, or at random times, whatever the service does with them. Each latency
+counts from the moment at which its request was due, so a stall is felt by all that were due in it. A thread sleeps until
+each is due, because an event loop's own timers are up to a millisecond late; no request waits for a free connection, one
+more is opened. Where the client itself was late, it says so.
 """
 
 import asyncio
 import gc
 import os
+import random
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from benchmarks.serve.load.wire import Request, Streams, connect, exchange_all
 from benchmarks.serve.report.percentiles import percentile
@@ -109,16 +111,32 @@ def due_times(rate: float, seconds: float) -> list[float]:
     return [number / rate for number in range(max(1, int(rate * seconds)))]
 
 
+def random_times(rate: float, seconds: float, seed: int = 0) -> list[float]:
+    """Return moments that are independent of one another (a Poisson process): so many users' requests arrive."""
+    chance = random.Random(seed)
+    return list(accumulate(chance.expovariate(rate) for _ in due_times(rate, seconds)))
+
+
 def was_late(lateness_ms: Sequence[float]) -> bool:
     """Tell whether more than LATE_SHARE of these were over LATE_MS."""
     return sum(late > LATE_MS for late in lateness_ms) > LATE_SHARE * len(lateness_ms)
 
 
 def open_loop(
-    url: str, requests: Sequence[Request], rate: float, seconds: float, patience_s: float = 60.0
+    url: str,
+    requests: Sequence[Request],
+    rate: float,
+    seconds: float,
+    patience_s: float = 60.0,
+    *,
+    at_random: bool = False,
 ) -> OpenLoad:
-    """Send the requests round and round at a constant rate; give up what is not answered `patience_s` after the last."""
-    arrivals = _Arrivals(url, requests, due_times(rate, seconds), rate)
+    """Send the requests round and round at a constant rate, or at `random_times` of that rate on average.
+
+    Gives up what is not answered `patience_s` after the last.
+    """
+    due_s = random_times(rate, seconds) if at_random else due_times(rate, seconds)
+    arrivals = _Arrivals(url, requests, due_s, rate)
     with _undisturbed():
         return asyncio.run(arrivals.run(patience_s))
 

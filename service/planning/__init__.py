@@ -1,0 +1,1 @@
+"""`bert-serve --plan`: how many replicas of this machine a load needs."""
