@@ -37,7 +37,7 @@ class ScheduledModels:
     longest: dict[str, int] = field(default_factory=dict)
     """Tokens of the longest batch."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Version of the bundle, for the metrics."""
+    """Version of the bundle, for the metrics: also of an id that was removed, whose last batch may still run."""
     names: set[str] = field(default_factory=set)
     """Names of all models that were ever added: their metrics stay."""
 
@@ -78,7 +78,6 @@ class ScheduledModels:
             self.budgets,
             self.large_budgets,
             self.longest,
-            self.versions,
         ):
             each.pop(model, None)
 
