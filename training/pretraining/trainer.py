@@ -142,7 +142,9 @@ class PretrainTrainer(Trainer):
 
     def evaluate(self) -> bool:
         """Score held-out text; never end the run by it."""
-        scores = evaluate(self.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
+        scores = evaluate(
+            self.objective, self.held_out, self.tokenizer.pad_id, self.processes, bf16=self.loop.bf16
+        )
         self.last_scores = scores
         if scores:  # left to right: no head tells masked words
             self.records.evaluation(self.loop.state.step, {"held_out": scores})

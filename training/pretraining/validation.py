@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from bert.nn.losses import IGNORED
 from training.engine.batch_order import by_length
+from training.engine.distributed import Processes
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
 from training.pretraining.pretrain_batch import PretrainBatch, collate
@@ -23,26 +24,39 @@ BATCH_TOKENS = 8192
 
 @torch.no_grad()
 def evaluate(
-    objective: Objective, examples: Sequence[MaskedExample], pad_id: int, *, bf16: bool = False
+    objective: Objective,
+    examples: Sequence[MaskedExample],
+    pad_id: int,
+    processes: Processes | None = None,
+    *,
+    bf16: bool = False,
 ) -> dict[str, float]:
     """Score examples without dropout on the objective's device, and restore its mode.
 
     Return what the heads and the examples allow: of words `mlm_loss` (mean over masked positions, nats), `mlm_accuracy` and
     `perplexity` (exp of the loss), and `pair_accuracy` (of next sentence prediction, or of sentence order).
 
-    No random number is drawn, so the run continues as without the evaluation. Processes that share a model (FSDP) all call
-    this with the same examples.
+    No random number is drawn, so the run continues as without the evaluation. Several `processes`, which give the same
+    examples, share the batches and return the same scores.
     """
     device, was_training = next(objective.parameters()).device, objective.training
     objective.eval()
     lengths = [len(example.ids) for example in examples]
     sums = torch.zeros(5, dtype=torch.float64, device=device)  # loss, right, positions; right, pairs
-    for indices in by_length(lengths, BATCH_TOKENS):
+    batches = list(by_length(lengths, BATCH_TOKENS))
+    rank, world = (processes.rank, processes.world) if processes else (0, 1)
+    for first in range(0, len(batches), world):
+        # A process without a batch of its own computes the last one: those of a model in parts wait for one another.
+        indices = batches[min(first + rank, len(batches) - 1)]
         chosen = [examples[i] for i in indices]
         batch = collate(chosen, pad_id, max(lengths[i] for i in indices), packed=False).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             words, pairs = objective.logits(batch)
-            sums += torch.cat([_words(words, batch), _pairs(pairs, batch)])
+            found = torch.cat([_words(words, batch), _pairs(pairs, batch)])
+        if first + rank < len(batches):
+            sums += found
+    if processes:
+        processes.sum_on_device(sums)
     objective.train(was_training)
     loss, right, positions, pairs_right, pairs = sums.tolist()
     scores = {"mlm_loss": loss / positions, "mlm_accuracy": right / positions} if positions else {}

@@ -8,6 +8,7 @@ from scipy import stats
 from torch.nn import functional as F
 
 from bert.config import BertConfig
+from training.engine.distributed import Processes
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.language_models import (
     LeftToRight,
@@ -81,6 +82,27 @@ def test_the_size_of_the_batches_changes_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("training.pretraining.validation.BATCH_TOKENS", 64)
     parts = evaluate(with_pairs(), examples(), pad_id=0)
     assert parts == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("world", [2, 3, 7])
+def test_the_shares_of_processes_add_up_to_the_scores_of_one(
+    monkeypatch: pytest.MonkeyPatch, world: int
+) -> None:
+    monkeypatch.setattr("training.pretraining.validation.BATCH_TOKENS", 256)
+    whole, sums, passes = evaluate(with_pairs(), examples(), pad_id=0), torch.zeros(5), list[int]()
+
+    class OneOf(Processes):
+        def sum_on_device(self, numbers: torch.Tensor) -> torch.Tensor:
+            sums.add_(numbers)
+            return numbers.copy_(sums)
+
+    for rank in range(world):
+        objective, mine = with_pairs(), list[int]()
+        objective.model.bert.register_forward_hook(lambda *_, mine=mine: mine.append(1))
+        found = evaluate(objective, examples(), 0, OneOf(rank, world, torch.device("cpu")))
+        passes.append(len(mine))
+    assert found == pytest.approx(whole, rel=1e-6)
+    assert len(set(passes)) == 1  # of a model in parts all of them wait for one another
 
 
 def test_a_model_that_knows_the_words_scores_full() -> None:
