@@ -68,7 +68,8 @@ SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune
 SPELLED_OUT |= {"--requests", "--requests-per-s", "--p99-ms"}
 """Options that no field of the settings has the name of."""
 OF_OTHERS = {"--no-deps", "--logdir", "--target", "--hypothesis-profile"}
-"""Options of pip, tensorboard, docker and pytest."""
+OF_OTHERS |= {"--nnodes", "--max-restarts", "--rdzv-endpoint", "--rdzv-conf", "--local-addr"}
+"""Options of pip, tensorboard, docker, pytest and torchrun."""
 NEEDED = {
     "bert-prepare": ["--sources", "x", "--output-dir", "x"],
     "bert-pretrain": ["--corpus", "x", "--output-dir", "x", "--max-steps", "1"],

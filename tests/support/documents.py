@@ -6,6 +6,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,8 @@ def commands(page: Path) -> Iterator[Command]:
             if block.language == "sh" or (not block.language and _is_command(line)):
                 for part in line.split(" && "):
                     words = [word for word in shlex.split(part, comments=True) if word != "&"]
+                    # Variables for this command come before it.
+                    words = list(dropwhile(re.compile(r"[A-Z_]+=").match, words))
                     if words and not _is_command(f"{words[0]} "):
                         raise ValueError(f"{block}: {words[0]} is none of {', '.join(PROGRAMS)}")
                     if words:

@@ -18,6 +18,13 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     return (tensor.pin_memory() if pinned else tensor).to(device, non_blocking=pinned)
 
 
+def uses_bf16(precision: str, device: torch.device) -> bool:
+    """Tell whether a run computes in bf16: where its `precision` says so, or is "auto" and the GPU can."""
+    return precision == "bf16" or (
+        precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    )
+
+
 class Moment:
     """A moment in the work of a device: after everything that it was given so far."""
 

@@ -1,6 +1,7 @@
 """A run's state on disk: enough to go on with the very next step. Tensors as safetensors, the rest as JSON."""
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,9 +46,10 @@ class RunState:
     """Commands that started and resumed the run, without repetitions."""
 
 
-def gather_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return all weights by parameter name, whole and on the CPU; every process must call it."""
-    return {name: _whole(parameter) for name, parameter in model.named_parameters()}
+def gather_weights(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
+    """Return all weights by parameter name, whole and on the CPU, to those who `keep` them; every process must call it."""
+    wholes = ((name, _whole(parameter)) for name, parameter in model.named_parameters())
+    return {name: whole for name, whole in wholes if keep}
 
 
 def gather_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -60,6 +62,20 @@ def gather_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tens
         for key, value in optimizer.state.get(parameter, {}).items()
     }
     return weights, moments
+
+
+def parts_of_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return trained weights and the optimiser's tensors as this process has them, under the names of `gather_state`."""
+    trained = trainable(model)
+    parts: dict[str, Tensor] = {name: parameter.detach() for name, parameter in trained.items()}
+    for name, parameter in trained.items():
+        parts |= {f"{name}|{key}": value for key, value in optimizer.state.get(parameter, {}).items()}
+    return parts
+
+
+def describe(state: RunState, fingerprint: Mapping[str, Any]) -> str:
+    """Return the content of `state.json`: all that is no tensor."""
+    return json.dumps({"progress": asdict(state), "settings": fingerprint}, indent=1)
 
 
 def write_state(
@@ -76,8 +92,7 @@ def write_state(
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.get_rng_state()
     save_file(generators, folder / GENERATORS)
-    content = {"progress": asdict(state), "settings": fingerprint}
-    (folder / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (folder / STATE).write_text(describe(state, fingerprint), encoding="utf-8")
 
 
 def read_state(
@@ -85,10 +100,17 @@ def read_state(
 ) -> RunState:
     """Fill model, optimiser and random generators from a checkpoint.
 
+    One that was written in parts is read by any number of processes; it has no generators, as its run seeds each step.
     Raises TrainingError where the checkpoint is of a run with other settings.
     """
     content = json.loads((folder / STATE).read_text(encoding="utf-8"))
     check_same_run(folder, content["settings"], fingerprint)
+    read = _read_whole if (folder / WEIGHTS).is_file() else _read_parts
+    read(folder, model, optimizer)
+    return RunState(**content["progress"])
+
+
+def _read_whole(folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
     weights, moments = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
     with torch.no_grad():
         for name, parameter in trainable(model).items():
@@ -101,7 +123,30 @@ def read_state(
     torch.set_rng_state(generators["cpu"])
     if "cuda" in generators and torch.cuda.is_available():
         torch.cuda.set_rng_state(generators["cuda"])
-    return RunState(**content["progress"])
+
+
+def _read_parts(folder: Path, model: nn.Module, optimizer: Optimizer) -> None:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader  # takes a second
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(folder))
+    saved = reader.read_metadata().state_dict_metadata
+    for name, parameter in trainable(model).items():
+        keys = [key for key in saved if key.rpartition("|")[0] == name]
+        optimizer.state[parameter] = {
+            key.rpartition("|")[2]: _empty(saved[key].size, parameter)  # type: ignore[union-attr]
+            for key in keys
+        }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is")  # one process alone
+        load(parts_of_state(model, optimizer), storage_reader=reader)
+
+
+def _empty(size: torch.Size, parameter: Tensor) -> Tensor:
+    """Return room for a tensor of an optimiser: a moment is in parts as its parameter is, AdamW's step count is not."""
+    if size == parameter.shape:
+        return torch.zeros_like(parameter, requires_grad=False)
+    return torch.zeros(size, device=parameter.device)
 
 
 def planned(folders: Iterable[Path]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
 from training.engine import optim
-from training.engine.device import Moment, StepNumbers
+from training.engine.device import Moment, StepNumbers, uses_bf16
 from training.engine.distributed import Processes, is_sharded
 from training.engine.state import RunState
 
@@ -102,9 +102,7 @@ class TrainLoop:
         self.parameters = optim.trainable(objective)
         apart: tuple[str, ...] = getattr(objective, "clipped_apart", ())
         self.clip_groups = optim.clip_groups(self.parameters, apart)
-        self.bf16 = settings.precision == "bf16" or (
-            settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        )
+        self.bf16 = uses_bf16(settings.precision, self.device)
         self.state = RunState()
         self.stop_asked = self.save_asked = False
         """Set from outside, by a signal and by the clock; all processes hear of it in the same step."""

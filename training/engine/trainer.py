@@ -5,17 +5,19 @@ import signal
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from bert.errors import TrainingError
 from training.engine.checkpoints import CheckpointStore
 from training.engine.device import StepNumbers
+from training.engine.distributed import is_sharded
 from training.engine.progress import make_reporter
 from training.engine.records import Records
+from training.engine.sharded import ShardedSaver
 from training.engine.signals import RunStopped, on_stop
-from training.engine.state import gather_state, read_state, write_state
+from training.engine.state import describe, gather_state, parts_of_state, read_state, write_state
 from training.engine.train_loop import TrainLoop
 
 CHECKPOINTS = "checkpoints"
@@ -44,6 +46,7 @@ class Trainer(ABC):
         """
         self.loop, self.store, self.output_dir, self.fingerprint = loop, store, output_dir, fingerprint
         self.processes = loop.processes
+        self._sharded = ShardedSaver(store, loop.processes) if is_sharded(loop.trained) else None
         if resume:
             self._resume()
         elif self.processes.leads:
@@ -88,10 +91,15 @@ class Trainer(ABC):
                 schedule.total_steps, done.step, done_tokens=done.tokens, total_s=schedule.total_s
             )
         records = Records(self.output_dir, done, reporter, self.store)
-        with closing(self.loop.data), records as self.records, on_stop(self._ask):
+        saver = self._sharded or nullcontext()
+        with closing(self.loop.data), records as self.records, on_stop(self._ask), saver:
             self._train()
-            if self.loop.stopping or self._is_stop_asked():
+            stops = self.loop.stopping or self._is_stop_asked()
+            if stops:
                 self._save()
+            if self._sharded:
+                self._sharded.finish()
+            if stops:
                 raise self._stopped()
             self.finish()
 
@@ -126,9 +134,14 @@ class Trainer(ABC):
         return stop
 
     def _save(self) -> None:
-        """Write a checkpoint of this step, if there is none yet."""
+        """Write a checkpoint of this step, if there is none yet; of a model in parts begin to write it."""
         loop = self.loop
         if self.saved_step == loop.state.step:
+            return
+        self.saved_step = loop.state.step
+        if self._sharded:
+            parts = parts_of_state(loop.objective, loop.optimizer)
+            self._sharded.start(loop.state.step, parts, describe(loop.state, self.fingerprint))
             return
         weights, moments = gather_state(loop.objective, loop.optimizer)
         if self.processes.leads:
@@ -137,7 +150,6 @@ class Trainer(ABC):
                 lambda to: write_state(to, weights, moments, loop.state, self.fingerprint),
             )
         self.processes.wait()
-        self.saved_step = loop.state.step
 
     def _resume(self) -> None:
         newest, loop = self.store.newest(), self.loop

@@ -16,7 +16,7 @@ from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus
 from training.engine import optim
 from training.engine.checkpoints import CheckpointStore
-from training.engine.device import StepNumbers
+from training.engine.device import StepNumbers, uses_bf16
 from training.engine.distributed import Processes, data_parallel
 from training.engine.state import gather_weights
 from training.engine.train_loop import TrainLoop
@@ -74,11 +74,15 @@ def _joined(objective: Objective, settings: PretrainSettings, processes: Process
         compile_parts(objective)
     if processes.world == 1 or settings.sharding == "none":
         return data_parallel(objective, processes)
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # takes a second
+    # They take a second.
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
+    # Of bf16 weights half as much is sent and gathered; what passes between layers stays as autocast leaves it.
+    halved = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = halved if uses_bf16(settings.precision, processes.device) else MixedPrecisionPolicy()
     for layer in objective.model.bert.encoder.layer:
-        fully_shard(layer)
-    fully_shard(objective)  # in place: the objective is now an FSDPModule too
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(objective, mp_policy=policy)  # in place: the objective is now an FSDPModule too
     register_fsdp_forward_method(objective, "logits")  # held-out text is scored by these, past `forward`
     return objective
 
@@ -156,11 +160,11 @@ class PretrainTrainer(Trainer):
             self.evaluate()
 
     def save_model(self, folder: Path, command: str) -> dict[str, Tensor]:
-        """Write the model as a checkpoint of the ecosystem's format and return all weights, whole and on the CPU.
+        """Write the model as a checkpoint of the ecosystem's format; return all weights, whole and on the CPU.
 
-        Every process must call it.
+        Every process must call it; only the leader gets the weights.
         """
-        weights = gather_weights(self.objective)
+        weights = gather_weights(self.objective, keep=self.processes.leads)
         if self.processes.leads:
             with self.store.writing(folder):
                 self._write_model(folder, weights, command)

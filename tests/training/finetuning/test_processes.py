@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from safetensors.torch import load_file
 
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import SAMPLES
+from tests.support.nodes import end_well, kill_node, meeting_at, namespaces
 from training.engine.records import read_steps
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,20 @@ STEADY = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def start(base: Path, out: Path, world: int, **changes: Any) -> subprocess.Popen[str]:
-    """Start a run as `torchrun -m training.commands.finetune`.
+    """Start a run as `torchrun -m training.commands.finetune`."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *launcher, *program(base, out, **changes)],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def program(base: Path, out: Path, **changes: Any) -> list[str]:
+    """Write the settings; return what torchrun starts.
 
     36 sentences in batches of 7 leave a last one of 1, which has nothing for the second process.
     """
@@ -35,20 +48,7 @@ def start(base: Path, out: Path, world: int, **changes: Any) -> subprocess.Popen
     }  # fmt: skip
     file = out.with_suffix(".yaml")
     file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-    command = [*launcher, "-m", "training.commands.finetune", "--config", str(file)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-    )
-
-
-def kill(run: subprocess.Popen[str]) -> None:
-    """Kill torchrun and its processes, which are in sessions of their own."""
-    workers = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    for process in (run.pid, *map(int, workers)):
-        os.kill(process, signal.SIGKILL)
-    run.communicate()  # returns when the last process that holds the pipe has ended
+    return ["-m", "training.commands.finetune", "--config", str(file)]
 
 
 def finished(run: subprocess.Popen[str]) -> str:
@@ -95,12 +95,34 @@ def test_two_killed_processes_resume_to_the_same_bits(tiny_base: Path, tmp_path:
     while len(losses(killed)) < 9:
         assert run.poll() is None, run.communicate()[1]
         time.sleep(0.002)
-    kill(run)
+    kill_node(run)
     assert 9 <= len(losses(killed)) < len(losses(calm))
     assert "resuming from step" in finished(start(tiny_base, killed, 2, **common))
     assert losses(killed) == losses(calm)
     expected = weights(calm)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(killed).items())
+
+
+@pytest.mark.soak
+def test_a_node_that_is_killed_and_started_again_changes_no_bit(tiny_base: Path, tmp_path: Path) -> None:
+    common = {"save_every_steps": 2, "dropout": 0.1, "attention_dropout": 0.1, "epochs": 20}
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    finished(start(tiny_base, calm, 2, **common))
+    command = program(tiny_base, killed, **common)
+    with namespaces() as nodes:
+        meeting = meeting_at(nodes[0])
+        runs = [node.start(command, meeting, restarts=3) for node in nodes]
+        while len(losses(killed)) < 9:
+            assert runs[0].poll() is None, runs[0].communicate()[1]
+            time.sleep(0.002)
+        kill_node(runs[1])
+        assert 9 <= len(losses(killed)) < len(losses(calm))
+        runs[1] = nodes[1].start(command, meeting, restarts=3)
+        assert "resuming from step" in end_well(runs)
+    assert losses(killed) == losses(calm)
+    expected = weights(calm)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(killed).items())
+    assert TaskSpec.read(killed / "best").scores == TaskSpec.read(calm / "best").scores
 
 
 def test_processes_that_would_get_one_pair_each_are_refused(tiny_base: Path, tmp_path: Path) -> None:

@@ -65,6 +65,14 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
     return [(line["step"], line["loss"], line["grad_norm"]) for line in lines]
 
 
+def held_out(out: Path) -> dict[str, float]:
+    scores: dict[str, float] = [
+        line["held_out"] for line in read_lines(out / "log.jsonl") if "held_out" in line
+    ][-1]
+    del scores["perplexity"]  # exp of the loss
+    return scores
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "steps"), [(2, 60), pytest.param(20, 300, marks=pytest.mark.soak)])
 def test_kills_at_random_times_change_no_bit(runs: Runs, tmp_path: Path, kills: int, steps: int) -> None:
@@ -83,8 +91,12 @@ def test_kills_at_random_times_change_no_bit(runs: Runs, tmp_path: Path, kills: 
         (DEBERTA_V3, 1, 15),
         pytest.param({}, 1, 15, marks=pytest.mark.soak),
         pytest.param(DEBERTA_V3, 3, 60, marks=pytest.mark.soak),
+        ({"sharding": "full", "save_every_steps": 1}, 2, 30),
+        pytest.param(
+            {"sharding": "full", "save_every_steps": 1, "optimizer": "lamb"}, 10, 120, marks=pytest.mark.soak
+        ),
     ],
-    ids=["deberta_v3", "bert", "deberta_v3, often"],
+    ids=["deberta_v3", "bert", "deberta_v3, often", "in parts", "in parts, often"],
 )
 def test_two_killed_processes_change_no_bit_either(
     runs: Runs, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
@@ -120,12 +132,51 @@ def test_two_processes_have_the_losses_of_one(
         "model": {**model, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         "microbatch_size": 3,
         "max_steps": 10,
+        "eval_examples": 600,  # several batches of held-out text, which the processes share
         **changes,
     }
     runs.train(tmp_path / "one", 1, 0, **still)
     runs.train(tmp_path / "two", 2, 0, **still, sharding=sharding)
     for one, two in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
         assert one == pytest.approx(two, abs=1e-5)
+    assert held_out(tmp_path / "two") == pytest.approx(held_out(tmp_path / "one"), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: Runs, tmp_path: Path) -> None:
+    """Rounding differs, and the draws of dropout, of which there are none here: nothing else does."""
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    steady = {
+        "model": {**shape, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        "schedule": "constant",
+        "sharding": "full",
+        "batch_size": 12,
+    }
+    runs.train(tmp_path / "one", 1, 0, **steady, max_steps=16)
+    for processes, steps in ((2, 4), (3, 8), (1, 12), (2, 16)):
+        runs.train(tmp_path / "many", processes, 0, **steady, max_steps=steps)
+    for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
+        assert many == pytest.approx(one, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param({"recipe": "modernbert", "objective": "mlm"}, marks=pytest.mark.soak)],
+    ids=["bert", "modernbert"],
+)
+def test_a_model_in_parts_learns_in_bf16_as_a_whole_one_does(
+    runs: Runs, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    for sharding in ("none", "full"):
+        runs.train(tmp_path / sharding, 2, 0, max_steps=20, precision="bf16", sharding=sharding, **changes)
+    for whole, sharded in zip(losses(tmp_path / "none"), losses(tmp_path / "full"), strict=True):
+        assert whole[1] == pytest.approx(sharded[1], abs=0.02)
 
 
 @pytest.mark.slow

@@ -1,15 +1,13 @@
-"""Two nodes, each with a torchrun of its own: the same run as one process."""
+"""Two nodes, each with a torchrun of its own: the same run as one process, also where a node is killed."""
 
-import os
-import shutil
-import socket
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.pretraining_runs import TINY, arguments, ended, losses, start
+from tests.support.nodes import LAUNCHERS, Node, end_well, kill_node, meeting_at, namespaces, run_on
+from tests.support.pretraining_runs import TINY, arguments, checkpoints, ended, losses, start, wait_for_steps
 
 pytestmark = pytest.mark.slow
 STEADY = {
@@ -35,60 +33,15 @@ def alone(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Losses:
 
 
 @pytest.fixture
-def namespaces() -> Iterator[list[str]]:
-    """Two network namespaces joined by a cable: the nodes 10.77.0.1 and 10.77.0.2, which share nothing but files."""
-    names = [f"bert{os.getpid()}n{node}" for node in (0, 1)]
-    script = [f"ip netns add {name}" for name in names]
-    script += [f"ip link add eth0 netns {names[0]} type veth peer name eth0 netns {names[1]}"]
-    for node, name in enumerate(names):
-        script += [
-            f"ip -n {name} address add 10.77.0.{node + 1}/24 dev eth0",
-            f"ip -n {name} link set eth0 up",
-            f"ip -n {name} link set lo up",
-        ]
-    try:
-        if os.geteuid() or not shutil.which("ip"):
-            pytest.skip("network namespaces need root and iproute2")
-        made = subprocess.run(["sh", "-ec", "\n".join(script)], capture_output=True, text=True)
-        if made.returncode:
-            pytest.skip(f"this machine allows no network namespaces: {made.stderr.strip()}")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+def network() -> Iterator[list[Node]]:
+    with namespaces() as nodes:
+        yield nodes
 
 
-def launch(
-    node: int, address: str, port: int, program: list[str], before: list[str]
-) -> subprocess.Popen[str]:
-    """Start a node's torchrun, as docs/pretraining.md has it."""
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        "2",
-        "--node-rank",
-        str(node),
-        "--nproc-per-node",
-        "1",
-    ]
-    torchrun += ["--master-addr", address, "--master-port", str(port)]
-    return start([*torchrun, *program], before, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def run_nodes(corpus: Path, out: Path, address: str, befores: list[list[str]], ends: list[int]) -> Losses:
+def run_nodes(corpus: Path, out: Path, nodes: Sequence[Node], ends: list[int]) -> Losses:
     """Run both nodes to each of the ends in turn, by the same command; return the losses of all parts."""
     for steps in ends:
-        program, port = arguments(corpus, out, **STEADY, max_steps=steps), free_port()
-        nodes = [launch(node, address, port, program, before) for node, before in enumerate(befores)]
-        printed = [ended(node) for node in nodes]
-        assert [node.returncode for node in nodes] == [0, 0], "\n\n".join(printed)
+        run_on(nodes, arguments(corpus, out, **STEADY, max_steps=steps))
     return losses(out)
 
 
@@ -97,23 +50,51 @@ def assert_same(found: Losses, expected: Losses) -> None:
         assert mine == pytest.approx(theirs, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "ends",
-    [
-        pytest.param([STEPS], id="once"),
-        pytest.param([STEPS // 2, STEPS], id="resumed", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
 def test_two_launchers_on_one_machine_have_the_losses_of_one_process(
-    corpus: Path, tmp_path: Path, alone: Losses, ends: list[int]
+    corpus: Path, tmp_path: Path, alone: Losses
 ) -> None:
-    assert_same(run_nodes(corpus, tmp_path / "run", "127.0.0.1", [[], []], ends), alone)
+    assert_same(run_nodes(corpus, tmp_path / "run", LAUNCHERS, [STEPS // 2, STEPS]), alone)
 
 
 @pytest.mark.soak
 def test_two_nodes_on_a_network_have_the_losses_of_one_process(
-    corpus: Path, tmp_path: Path, alone: Losses, namespaces: list[str]
+    corpus: Path, tmp_path: Path, alone: Losses, network: list[Node]
 ) -> None:
-    # The name of this host leads to 127.0.0.1 in every namespace: gloo is told where the other node is to be found.
-    befores = [["ip", "netns", "exec", name, "env", "GLOO_SOCKET_IFNAME=eth0"] for name in namespaces]
-    assert_same(run_nodes(corpus, tmp_path / "run", "10.77.0.1", befores, [STEPS // 2, STEPS]), alone)
+    assert_same(run_nodes(corpus, tmp_path / "run", network, [STEPS]), alone)
+
+
+@pytest.mark.parametrize(
+    ("killed", "changes"),
+    [
+        (1, {"sharding": "full"}),
+        pytest.param(1, {}, marks=pytest.mark.soak),
+    ],
+    ids=["in parts", "whole"],
+)
+def test_a_node_that_is_killed_and_started_again_changes_no_bit(
+    corpus: Path, tmp_path: Path, network: list[Node], killed: int, changes: dict[str, Any]
+) -> None:
+    values = {
+        "max_steps": 120,
+        "save_every_steps": 4,
+        "eval_every_steps": 50,
+        "eval_examples": 600,
+        **changes,
+    }
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    one_machine = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = start([*one_machine, *arguments(corpus, calm, **values)])
+    printed = ended(run)
+    assert run.returncode == 0, printed
+
+    program, meeting = arguments(corpus, disturbed, **values), meeting_at(network[0])
+    runs = [node.start(program, meeting, restarts=3) for node in network]
+    wait_for_steps(runs[0], disturbed, 15)
+    kill_node(runs[killed])
+    assert checkpoints(disturbed) and len(losses(disturbed)) < 60
+    runs[killed] = network[killed].start(program, meeting, restarts=3)
+    assert "resuming from step" in end_well(runs)
+    assert losses(disturbed) == losses(calm)
+    models = [(out / "model" / "model.safetensors").read_bytes() for out in (calm, disturbed)]
+    assert models[0] == models[1]
