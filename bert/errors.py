@@ -26,6 +26,7 @@ BertError
     ├── NotReadyError
     │   └── ModelReplacedError         the request's version of the model left while it waited
     └── EngineError
+        └── OutOfMemoryError       a text needs more memory than there is
 """
 
 from collections.abc import Mapping, Sequence
@@ -268,3 +269,15 @@ class ModelReplacedError(NotReadyError):
 
 class EngineError(ServiceError):
     """The inference engine failed on a batch."""
+
+
+class OutOfMemoryError(EngineError):
+    """The engine got no memory for a batch."""
+
+    def __init__(self, tokens: int) -> None:
+        """`tokens` are those of the batch; a request is told of its longest text, which ran alone."""
+        self.tokens = tokens
+        super().__init__(
+            f"a text of {tokens} tokens needs more memory than the service can get: send it in parts, or raise the "
+            "memory limit of the service"
+        )

@@ -36,7 +36,7 @@ def session_options(
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.enable_mem_pattern = False
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, and logged by who asked
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -47,7 +47,7 @@ RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 REJECTIONS = (
     *("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone"),
     *("too_many_connections", "too_many_pipelined", "bodies_full", "responses_full"),
-    *("wrong_keys", "rate_limited", "forbidden"),
+    *("wrong_keys", "rate_limited", "forbidden", "out_of_memory"),
 )
 
 
@@ -168,6 +168,12 @@ class Metrics:
         )
         self.batch_padding_ratio = self._histogram(
             "bert_batch_padding_ratio", "Share of padding in a batch.", RATIOS, labels
+        )
+        self.out_of_memory = Counter(
+            "bert_batches_out_of_memory",
+            "Batches that got no memory and ran again, alone and in parts.",
+            ("model",),
+            registry=self.registry,
         )
         self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens waiting for a batch.", ("model",))
         self.queue_texts = self._gauge(
@@ -308,6 +314,10 @@ class Metrics:
         self.series(self.batch_texts, model, version).observe(texts)
         self.series(self.batch_padding_ratio, model, version).observe(padding_ratio)
         self.series(self.inference_duration, model, version).observe(seconds)
+
+    def count_out_of_memory(self, model: str) -> None:
+        """Count a batch that got no memory; called from the engine's threads."""
+        self.out_of_memory.labels(model).inc()
 
     async def scrape(self) -> bytes:
         """Return the text format of Prometheus, rendered in a thread: for several processes that takes 30 ms.

@@ -111,6 +111,35 @@ def total_memory(root: Path = Path("/")) -> int | None:
     return min(found, default=None)
 
 
+def memory_bound(root: Path = Path("/")) -> int | None:
+    """Return how many bytes this process may map to be written within its cgroups' limits; None without a limit.
+
+    Other processes keep a sixteenth of the limit, or half of what is free if that is less.
+    """
+    most, found = total_memory(root), map(_free_of, _cgroup_folders(root, "memory"))
+    free = min((each for each in found if each is not None), default=None)
+    if free is None or most is None or free > most:  # v1 calls no limit an enormous one
+        return None
+    with suppress(OSError, ValueError, KeyError):
+        mapped = 1024 * int(_fields(root / "proc/self/status")["VmData:"])
+        return mapped + max(free - most // 16, free // 2)
+    return None
+
+
+def bound_memory() -> None:
+    """Have allocations fail that do not fit into the cgroup's limit: past it the kernel kills, all processes on cgroup v2.
+
+    Call it every second, as other processes take memory too. The limit, RLIMIT_DATA, counts what is mapped (Linux 4.7).
+    """
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return
+    bound, (_, hard) = memory_bound(), resource.getrlimit(resource.RLIMIT_DATA)
+    with suppress(OSError, ValueError):  # above the hard limit
+        resource.setrlimit(resource.RLIMIT_DATA, (hard if bound is None else bound, hard))
+
+
 def _free_of(folder: Path) -> int | None:
     """Return what a cgroup's memory limit leaves: its files have other names in v2 and in v1."""
     for limit, usage, cached in (
@@ -138,6 +167,18 @@ def release_free_memory() -> None:
 
     with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_freed_memory() -> None:
+    """Have the C library give each block of 128 KiB and more back to the system once it is freed.
+
+    glibc raises that size up to 32 MiB as blocks are freed, and keeps smaller ones: what a process maps then does not tell
+    what it holds.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
+        ctypes.CDLL(None).mallopt(-3, 2**17)  # M_MMAP_THRESHOLD
 
 
 def run_in_background() -> None:

@@ -44,7 +44,10 @@ class Engine(Protocol):
     """A model that runs batches; called from several threads at once."""
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        """Run the texts together; any exception means that the batch failed."""
+        """Run the texts together; any exception means that the batch failed.
+
+        After an OutOfMemoryError fewer texts, or a run with nothing beside it, may succeed.
+        """
         ...
 
 

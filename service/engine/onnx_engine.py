@@ -1,9 +1,10 @@
 """The engine of one bundle: an ONNX Runtime session that runs whole batches, called from worker threads."""
 
 import io
+import re
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bert.bundle import Bundle
-from bert.errors import BundleError, EngineError
+from bert.errors import BundleError, EngineError, OutOfMemoryError
 from bert.graph_inputs import Packer, Positions, split
 from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import CostModel, PackingRules
@@ -22,8 +23,11 @@ from bert.tasks.task import Head
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import BatchShape, CapturedGraphs
 from service.engine.models import Floats, Outputs
+from service.engine.sample_texts import WARM_UP_TOKENS, sample_text
 from service.logs import LOGGER
 
+NO_MEMORY = re.compile("bad_alloc|Failed to allocate memory|smaller than requested bytes|Unable to allocate")
+"""What onnxruntime and numpy say where they get no memory."""
 _OPENING_ON_GPU = threading.Lock()
 _TABLES: WeakValueDictionary[str, onnxruntime.OrtValue] = WeakValueDictionary()
 """sha256 → table, while an engine holds it."""
@@ -65,7 +69,18 @@ class OnnxEngine:
             self._captured = self._capture(bundle, options) if capture_graphs and self._flat else None
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        """Pack, run, unpack. Raises EngineError if the graph fails."""
+        """Pack, run, unpack. Raises OutOfMemoryError if there is no memory for the batch, EngineError if the graph fails."""
+        try:
+            return self._run(encodings)
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            tokens = sum(len(encoding) for encoding in encodings)
+            if not (isinstance(error, MemoryError) or NO_MEMORY.search(str(error))):
+                raise EngineError(f"the graph failed on {tokens} tokens: {error}") from error
+            failure = OutOfMemoryError(tokens)
+        self._release_memory()
+        raise failure
+
+    def _run(self, encodings: Sequence[Encoding]) -> Outputs:
         positions = [self._task.head_positions(encoding) for encoding in encodings]
         replayed = self._replay(encodings, positions)
         if replayed is not None:
@@ -130,17 +145,30 @@ class OnnxEngine:
             return None
 
     def _compute(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
-        """Run the graph and shorten its output. Raises EngineError."""
-        try:
-            with self._slots:
-                output = self._run_session(inputs)
-        except Exception as error:
-            tokens = inputs["input_ids"].size
-            raise EngineError(f"the graph failed on {tokens} tokens: {error}") from error
+        """Run the graph and shorten its output."""
+        with self._slots:
+            output = self._run_session(inputs)
         return self._task.shorten(output)
 
-    def _run_session(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
-        found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
+    def _release_memory(self) -> None:
+        """Free what the arena keeps for later runs; onnxruntime does so at the end of a run that asks for it."""
+        options = onnxruntime.RunOptions()
+        options.add_run_config_entry(
+            "memory.enable_memory_arena_shrinkage", "gpu:0" if self._flat else "cpu:0"
+        )
+        text = sample_text(WARM_UP_TOKENS)
+
+        def compute(inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+            return self._run_session(inputs, options)
+
+        with suppress(Exception):  # there is no memory for this either
+            self._packer.run([text], [self._task.head_positions(text)], compute)
+
+    def _run_session(
+        self, inputs: Mapping[str, NDArray[np.int32]], options: onnxruntime.RunOptions | None = None
+    ) -> Floats:
+        read = {name: inputs[name] for name in self._inputs}
+        found: Floats = self._session.run([self._output], read, options)[0]
         return found
 
 

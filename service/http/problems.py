@@ -19,6 +19,7 @@ from bert.errors import (
     LoadError,
     ModelLeftOutError,
     NotReadyError,
+    OutOfMemoryError,
     QueueFullError,
     RateLimitedError,
     RequestTooLargeError,
@@ -116,6 +117,8 @@ def problem_of(error: Exception) -> ProblemError:
             return ProblemError(
                 503, "not-ready", str(error), headers={"Retry-After": "1"}, reason="not_ready"
             )
+        case OutOfMemoryError():
+            return ProblemError(503, "out-of-memory", str(error), reason="out_of_memory")
         case InputError():
             return ProblemError(422, "invalid-request", str(error))
         case HTTPException():

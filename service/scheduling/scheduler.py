@@ -17,6 +17,7 @@ from bert.errors import EngineError, ModelReplacedError, NotReadyError
 from bert.graph_inputs import joined
 from bert.names import name_of
 from bert.tokenizer import Encoding
+from service.engine.low_memory import LowMemory
 from service.engine.models import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of
 from service.scheduling.fair_queue import NO_LANE, SHADOW, Batch, FairQueue, Lane, Throughput
@@ -59,6 +60,7 @@ class Scheduler(Dispatcher):
         *,
         multi_slot: Mapping[str, MultiSlotEngine] | None = None,
         observe: BatchObserver = lambda *_: None,
+        memory: LowMemory | None = None,
         clock: Clock = time.monotonic,
         stuck_after_s: Callable[[Batch | None], float] = lambda _: STUCK_AFTER_S,
     ) -> None:
@@ -68,7 +70,7 @@ class Scheduler(Dispatcher):
         """
         super().__init__(queue, slots, clock, "engine")
         self.stuck_after_s = stuck_after_s
-        self._engines, self._observe = engines, observe
+        self._engines, self._observe, self._memory = engines, observe, memory or LowMemory()
         self._multi_slot = {} if multi_slot is None else multi_slot  # an empty one may get more
         self._failures: Counter[str] = Counter()
         self._running: dict[int, tuple[float, Batch]] = {}
@@ -167,7 +169,7 @@ class Scheduler(Dispatcher):
             start = self._clock()
             result: Outputs | Exception
             try:
-                result = engine.run(encodings)
+                result = self._memory.run(name_of(batch.model), engine, encodings)
             except Exception as error:  # any error fails this batch's requests and nothing else
                 result = error
             loop.call_soon_threadsafe(self._finish, batch, slots, result, self._clock() - start)

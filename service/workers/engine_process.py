@@ -17,7 +17,7 @@ from service.scheduling.fair_queue import Lane
 from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import LOOK_AGAIN, ServedModels, SubmitResult
 from service.settings import ServeSettings
-from service.system import FAILURE, HANG_UP, release_free_memory
+from service.system import FAILURE, HANG_UP, bound_memory, release_free_memory, return_freed_memory
 from service.workers.generations import RECORD, Record
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.workers.messages import (
@@ -52,6 +52,8 @@ END_S = 2.0
 
 def run_engine(start: StartMessage, beat: Beat) -> int:
     """Run until the frontends are done; the parent handles the signals that stop the service."""
+
+    return_freed_memory()  # for `bound_memory`
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -272,6 +274,7 @@ class EngineWorker:
         busy, oldest = SilenceTimer(), None
         while True:
             self._beat(self._scheduler.stuck_after_s(None))
+            bound_memory()
             self.metrics.note_queues()
             for connection in self._tasks:
                 connection.send(self._health())

@@ -9,6 +9,7 @@ from bert.names import name_of
 from bert.packing import CostModel
 from service.engine import cost_curve
 from service.engine.cost_curve import CostPoint, Measurement
+from service.engine.low_memory import LowMemory
 from service.engine.models import Engine, OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
@@ -108,6 +109,7 @@ class ScheduledModels:
             slots,
             multi_slot=self.multi_slot,
             observe=observe,
+            memory=LowMemory(metrics.count_out_of_memory),
             stuck_after_s=limit.seconds,
         )
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from bert.tasks.spec import TaskSpec
 from tests.support.live import Live, serving
-from tests.support.tiny import write_tiny_bundles
+from tests.support.tiny import write_tiny_bundle, write_tiny_bundles
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,17 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def long_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny bundle that reads texts of 4,096 tokens: the scores of their attention take hundreds of MiB."""
+    folder, spec = (
+        tmp_path_factory.mktemp("long"),
+        TaskSpec("classification", ("negative", "positive"), max_tokens=4096),
+    )
+    write_tiny_bundle(folder / "long", "long", spec, seed=0, positions=4096)
+    return folder / "long"
 
 
 @pytest.fixture

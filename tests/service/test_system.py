@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,26 @@ def test_no_quota_in_v1_is_minus_one(tmp_path: Path) -> None:
 
 def test_a_system_without_cgroups_has_no_quota(tmp_path: Path) -> None:
     assert cgroup_quota(tmp_path) is None
+
+
+RETURNED = """
+from pathlib import Path
+from service.system import return_freed_memory
+
+def mapped():
+    return int(Path("/proc/self/status").read_text().split("VmData:")[1].split()[0]) >> 10
+
+return_freed_memory()
+bytearray(2**24)  # glibc takes blocks below that size from its heap from now on
+before, blocks = mapped(), [bytearray(2**20) for _ in range(32)]
+held = mapped() - before
+del blocks[:-1]
+print(held, mapped() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not Linux")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    said = subprocess.check_output([sys.executable, "-c", RETURNED], cwd=Path(__file__).parents[2])
+    held, kept = map(int, said.split())
+    assert held >= 32 and kept <= 2

@@ -91,6 +91,7 @@ def test_metrics_are_those_of_the_design(live: Live) -> None:
         "bert_ready",
         "bert_results_total",
         "bert_result_score",
+        "bert_batches_out_of_memory_total",
         "bert_text_tokens",
         "bert_truncated_texts_total",
         "bert_spans_dropped_total",

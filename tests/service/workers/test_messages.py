@@ -17,6 +17,7 @@ from bert.errors import (
     ModelReplacedError,
     NoDefaultModelError,
     NotReadyError,
+    OutOfMemoryError,
     QueueFullError,
     RateLimitedError,
     RequestTooLargeError,
@@ -86,6 +87,7 @@ ERRORS: list[ServiceError] = [
     DeadlineExceededError(1500.0),
     NotReadyError("the service is stopping"),
     EngineError("the model gave a number that is not finite"),
+    OutOfMemoryError(4096),
 ]
 TEXTS = ["a warm film", "", "where is paris", "the " * 40, "北京 merkelx", "how long is it"]
 QUESTION = "who met angela"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,10 @@ from service.workers.supervisor import FIRST_TRIES
 from tests.support.crashing import COMMAND as CRASHING
 from tests.support.crashing_child import KILLED_LOADING
 from tests.support.fleet import LIMITS, NEVER_HUNG, OPTIONS, Fleet, is_alive, kill, soon
-from tests.support.live import Client
+from tests.support.live import Client, Reply
 from tests.support.problems import TEXT
 from tests.support.process import COMMAND, address, children, started
+from tests.support.tiny import WORDS
 
 pytestmark = [
     pytest.mark.slow,
@@ -207,6 +210,11 @@ def memory_group() -> Iterator[Path]:
         group.rmdir()
 
 
+def within(group: Path, command: Sequence[str]) -> list[str]:
+    """Return a command that runs another in a group."""
+    return ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "bash", *command]
+
+
 def test_an_engine_that_runs_out_of_memory_is_replaced_and_no_request_is_lost(
     bundles: Path, short_tmp_path: Path
 ) -> None:
@@ -219,8 +227,7 @@ def test_an_engine_that_runs_out_of_memory_is_replaced_and_no_request_is_lost(
         # The kernel ends the engine first, as where its models are what is large.
         Path(f"/proc/{engine}/oom_score_adj").write_text("1000")
         with load(running) as asking:
-            join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-            hungry = subprocess.Popen(["bash", "-c", join, "bash", sys.executable, "-c", HUNGRY])
+            hungry = subprocess.Popen(within(group, [sys.executable, "-c", HUNGRY]))
             try:
                 soon(lambda: not is_alive(engine))
             finally:
@@ -234,12 +241,48 @@ def test_an_engine_that_runs_out_of_memory_is_replaced_and_no_request_is_lost(
         assert running.metric("bert_engine_restarts_total") >= 1
 
 
+def scores(reply: Reply) -> list[float]:
+    return [result["score"] for result in reply.json["results"]]
+
+
+def test_an_engine_without_memory_for_a_batch_runs_it_in_parts(
+    long_bundle: Path, short_tmp_path: Path
+) -> None:
+    options = ("--batch-tokens", "16384")
+    many = {"text": [" ".join(["film"] * 500 + [*words]) for words in pairwise(WORDS * 2)]}
+    long = {"text": "film " * 4000}
+    with (
+        memory_group() as group,
+        served(long_bundle, short_tmp_path, *options, command=within(group, COMMAND)) as running,
+    ):
+        engine = running.engine
+        (held,) = re.findall(r"^total_rss (\d+)", (group / "memory.stat").read_text(), re.MULTILINE)
+        (group / "memory.limit_in_bytes").write_text(str(int(held) + 150 * 2**20))
+        soon(lambda: resource.prlimit(engine, resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY)
+        with ThreadPoolExecutor() as pool:
+            replies = list(pool.map(lambda _: running.post("/classify", many), range(4)))
+            refused = running.post("/classify", long)
+        assert {reply.status for reply in replies} == {200}
+        assert (refused.status, refused.json["type"]) == (503, "urn:bert-serve:out-of-memory")
+        assert "a text of 4002 tokens needs more memory" in refused.json["detail"]
+        assert running.readiness()[0] == 200
+        assert running.metric("bert_batches_out_of_memory_total", model="long") > 1
+        assert running.metric("bert_requests_rejected_total", reason="out_of_memory") == 1
+        (group / "memory.limit_in_bytes").write_text("-1")
+        soon(lambda: running.post("/classify", long).status == 200)
+        whole = running.post("/classify", many)
+        for reply in replies:
+            assert scores(reply) == pytest.approx(scores(whole), abs=1e-5)
+        assert running.engine == engine and not running.metric("bert_engine_restarts_total")
+        assert "oom_kill 0" in (group / "memory.oom_control").read_text()
+
+
 def test_a_service_whose_models_do_not_fit_into_its_memory_says_so_and_exits(
     bundles: Path, short_tmp_path: Path
 ) -> None:
     with memory_group() as group:
         (group / "memory.limit_in_bytes").write_text(str(400 * 2**20))
-        command = ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "bash", *CRASHING]
+        command = within(group, CRASHING)
         options = (*OPTIONS, "--frontends", "1", "--bundles", str(bundles / "mood"))
         variables = {"TMPDIR": str(short_tmp_path), KILLED_LOADING: str(2**30)}
         with started(*options, command=command, **variables) as process:
