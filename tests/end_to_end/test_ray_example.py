@@ -9,9 +9,7 @@ import os
 import random
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.serve.load.process_tree import kill, tree
-from benchmarks.serve.load.running import free_port, last_lines, process
+from benchmarks.serve.load.ray_nodes import two_nodes, wait_for, with_settings
+from benchmarks.serve.load.running import last_lines, process
 from service.bulk.predictor import Predictor
 from tests.support.tiny import SPECS, WORDS, write_tiny_bundle
 
 PYTHON = os.environ.get("BERT_RAY_PYTHON", "")
 FILES, ROWS_OF_FILE = 16, 300
-HEAD, WORKER = "127.0.0.2", "127.0.0.3"
-"""Both on this machine. Ray takes 127.0.0.1 for the machine's outward address."""
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    # A lost node is noticed after two seconds instead of half a minute.
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PYTHON, reason="BERT_RAY_PYTHON names no Python: `make clients` sets it"),
@@ -57,30 +46,6 @@ def write_rows(folder: Path) -> list[dict[str, Any]]:
         (folder / f"{file}.jsonl").write_text(lines, encoding="utf-8")
         rows += some
     return rows
-
-
-def with_settings(*command: str, **settings: str) -> list[str]:
-    return ["env", *(f"{name}={value}" for name, value in {**SETTINGS, **settings}.items()), *command]
-
-
-@contextmanager
-def node(log: Path, cpus: int, *arguments: str) -> Iterator[int]:
-    """Run a node of a cluster; yields the process that all of its processes descend from."""
-    ray = str(Path(PYTHON).with_name("ray"))
-    command = with_settings(ray, "start", "--block", "--disable-usage-stats", "--num-cpus", str(cpus))
-    with process([*command, "--object-store-memory", "100000000", *arguments], log) as started:
-        try:
-            wait_for(lambda: "Ray runtime started" in log.read_text(), log)
-            yield started.pid
-        finally:
-            kill(started.pid)
-
-
-def wait_for(happened: Callable[[], bool], log: Path, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < until, last_lines(log)
-        time.sleep(0.05)
 
 
 def has_actor(pid: int) -> bool:
@@ -112,15 +77,11 @@ def check(rows: list[dict[str, Any]], predictor: Predictor, out: Path) -> None:
 
 def finishes(job: list[str], out: Path, logs: Path) -> bool:
     """Run a job on two nodes, killing one when output is there; return False if it hangs. Its errors fail the test."""
-    head_log, worker_log, job_log = (logs / f"{name}.log" for name in ("head", "worker", "job"))
-    port = free_port()
-    head = ["--head", "--port", str(port), "--node-ip-address", HEAD, "--include-dashboard", "false"]
+    job_log = logs / "job.log"
     # Four cores, one more than there are actors: files can be written, and lost ones read again, while all actors are there.
     with ExitStack() as cluster:
-        cluster.enter_context(node(head_log, 4, *head))
-        join = ("--address", f"{HEAD}:{port}", "--node-ip-address", WORKER)
-        worker = cluster.enter_context(node(worker_log, 3, *join))
-        running = cluster.enter_context(process(with_settings(*job, RAY_ADDRESS=f"{HEAD}:{port}"), job_log))
+        address, worker = cluster.enter_context(two_nodes(PYTHON, logs, head_cpus=4, worker_cpus=3))
+        running = cluster.enter_context(process(with_settings(*job, RAY_ADDRESS=address), job_log))
         wait_for(lambda: has_actor(worker) and any(out.glob("*/*.parquet")), job_log)
         kill(worker)
         assert running.poll() is None, "the job was done before its node was killed"
