@@ -2,11 +2,8 @@
 
 import json
 import logging
-import os
 import re
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,57 +17,8 @@ import pytest
 
 from service.settings import ServeSettings
 from tests.support.live import Client, Live, eventually, serving
+from tests.support.nginx import CONF, free_port, needs_nginx, proxy
 from tests.support.tiny import write_tiny_bundles
-
-CONF = Path(__file__).parents[2] / "deploy/nginx/nginx.conf"
-NGINX = shutil.which("nginx")
-needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed: apt-get install nginx-light")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextmanager
-def proxy(folder: Path, upstream: int, **changes: tuple[str, str]) -> Iterator[Client]:
-    """Run nginx with the file, on a free port before this one, with some directives changed."""
-    port = free_port()
-    conf = CONF.read_text(encoding="utf-8")
-    swaps = {
-        "listen 80;": f"listen 127.0.0.1:{port};",
-        "server 127.0.0.1:8000;": f"server 127.0.0.1:{upstream};",
-        "/var/log/nginx/access.log": f"{folder}/access.log",
-        **{f"{name} {old}": f"{name} {new}" for name, (old, new) in changes.items()},
-    }
-    for old, new in swaps.items():
-        assert old in conf, old
-        conf = conf.replace(old, new)
-    bodies = "".join(
-        f" {kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (folder / "nginx.conf").write_text(conf.replace("http {", f"http {{{bodies}", 1), encoding="utf-8")
-    user = "user root;" if os.geteuid() == 0 else ""  # its workers write to the folder
-    own = f"daemon off; {user} pid {folder}/nginx.pid; error_log {folder}/error.log;"
-    assert NGINX is not None
-    process = subprocess.Popen(
-        [NGINX, "-p", str(folder), "-e", f"{folder}/error.log", "-c", "nginx.conf", "-g", own]
-    )
-    client = Client(f"http://127.0.0.1:{port}")
-    try:
-        eventually(lambda: process.poll() is not None or answers(port))
-        assert process.poll() is None, (folder / "error.log").read_text()
-        yield client
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +75,26 @@ class Upstream(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module")
-def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A proxy before an upstream that does what the path says."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+class Brief(Upstream):
+    """Keeps no connection open, which would outlive the server."""
+
+    protocol_version = "HTTP/1.0"
+
+
+@contextmanager
+def serving_upstream(port: int = 0, kind: type[Upstream] = Upstream) -> Iterator[int]:
+    """Run an upstream that does what the path says, and give its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), kind)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with proxy(tmp_path_factory.mktemp("nginx"), server.server_port) as client:
-        yield client
+    yield server.server_port
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with serving_upstream() as port, proxy(tmp_path_factory.mktemp("nginx"), port) as client:
+        yield client
 
 
 def test_sizes_and_times_fit_those_of_the_service() -> None:
@@ -247,6 +206,18 @@ def test_a_service_that_is_away_is_told_as_one_that_starts(tmp_path: Path) -> No
         reply = client.post("/classify", {"text": "a film"}, x_request_id="order-18")
         assert (reply.status, reply.json["type"]) == (503, "urn:bert-serve:not-ready")
         assert (reply.headers["retry-after"], reply.json["request_id"]) == ("1", "order-18")
+
+
+@needs_nginx
+def test_of_two_services_the_one_that_is_there_is_asked_also_if_it_was_away_just_before(
+    tmp_path: Path,
+) -> None:
+    ports = [free_port(), free_port()]
+    with proxy(tmp_path, *ports) as client:
+        for there in (0, 1, 0):
+            with serving_upstream(ports[there], Brief):
+                statuses = [client.post("/429", {"text": "a film"}).status for _ in range(20)]
+                assert statuses == [429] * 20, "each is its own"
 
 
 @needs_nginx

@@ -97,6 +97,7 @@ def write_tiny_bundle(
     positions: int = 64,
     vocab_size: int | None = None,
     tokenizer_json: str | None = None,
+    version: str = "1",
 ) -> None:
     """Write a bundle with random weights; all of one size have the same embeddings, as over one base.
 
@@ -107,7 +108,7 @@ def write_tiny_bundle(
     tokenizer = (tokenizer_json or tiny_tokenizer().to_json()).encode()
     manifest = Manifest(
         name,
-        "1",
+        version,
         spec,
         "fp32",
         "rows",
