@@ -152,7 +152,7 @@ def _written_aside(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
-    with _alone_in(folder.parent):
+    with alone_in(folder.parent):
         _put_back(folder)
         clear_left_overs(folder.parent.glob(f".{escape(folder.name)}.partial-*"))
         aside.mkdir()
@@ -167,7 +167,7 @@ def _written_aside(folder: Path) -> Iterator[Path]:
 def put_back(folder: Path) -> None:
     """Restore `folder` where a process was killed between two renames. Raises OSError."""
     if _previous(folder).exists():
-        with _alone_in(folder.parent):
+        with alone_in(folder.parent):
             _put_back(folder)
 
 
@@ -175,7 +175,7 @@ def _move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
     """Rename `aside`, synced to the disk, to `folder`. Raises OSError; FileExistsError unless `replace_old`."""
     # A folder that is not empty cannot be renamed over: the old one steps aside first, and back if the rename fails.
     previous = _previous(folder)
-    with _alone_in(folder.parent):
+    with alone_in(folder.parent):
         had_old = folder.exists()
         if had_old and not replace_old:
             raise FileExistsError(errno.EEXIST, "another process has written it meanwhile")
@@ -227,7 +227,7 @@ def clear_left_overs(partial: Iterable[Path], changed_before: float = math.inf) 
 
 
 @contextmanager
-def _alone_in(parent: Path) -> Iterator[None]:
+def alone_in(parent: Path) -> Iterator[None]:
     """Wait until no other process renames in this folder."""
     held = _lock(parent, wait=True)
     try:

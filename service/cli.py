@@ -117,8 +117,10 @@ def _tune(settings: "ServeSettings") -> int:
     """Print what was measured; returns 130 after Ctrl-C."""
     from service.engine.tune import print_curves
     from service.exports.prepare import prepare
+    from service.exports.store import with_fetched
 
     with exit_on_stop(INTERRUPTED):
+        settings = with_fetched(settings)
         print_curves(prepare(settings) if settings.model else settings)
     return 0
 
@@ -139,12 +141,13 @@ def _plan(settings: "ServeSettings", *, as_json: bool) -> int:
 def serve(settings: "ServeSettings") -> int:
     """Serve until a signal, in one process or several; returns the exit code. Raises BertError if it cannot start."""
     from service.engine.bundle_folders import find_bundles
+    from service.exports.store import url_of
     from service.listener import address, listen
     from service.logs import LOGGER
 
     settings = _within_open_files(settings)
-    sources = [str(path) for path in settings.bundles] if not settings.model else settings.model
-    if settings.model:
+    sources = settings.model or [url_of(path) or str(path) for path in settings.bundles]
+    if settings.model or any(map(url_of, settings.bundles)):
         settings = _with_bundles(settings)
     found = find_bundles(settings.bundles, strict=settings.strict)
     check_settings(settings, found)
@@ -213,13 +216,15 @@ def _within_open_files(settings: "ServeSettings") -> "ServeSettings":
 
 
 def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
-    """Return the settings with the bundles of their models. Raises BertError if the service cannot start with them."""
+    """Return the settings with the bundles of their URLs and models. Raises BertError if the service cannot start so."""
     from service.exports.prepare import prepare
+    from service.exports.store import with_fetched
     from service.listener import listen
 
     for listener in listen(settings)[1]:  # a port that is taken is better found before an export of minutes
         listener.close()
-    return prepare(settings, answer_first=True)
+    settings = with_fetched(settings)
+    return prepare(settings, answer_first=True) if settings.model else settings
 
 
 def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:

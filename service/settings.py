@@ -97,7 +97,8 @@ class ServeSettings(CommandSettings):
     bundles: Annotated[list[Path], NoDecode] = Field(
         default=[Path("bundles")],
         min_length=1,
-        description="Bundle folders, or folders of bundles, separated by commas. With `model` there is no default.",
+        description="Bundle folders, or folders of bundles, separated by commas; URLs of an object store too, such as "
+        "s3://bucket/models (docs/howto/bucket.md). With `model` there is no default.",
     )
     model: Annotated[list[str], NoDecode] = Field(
         default=[],
@@ -112,7 +113,8 @@ class ServeSettings(CommandSettings):
     )
     model_cache: Path = Field(
         default=Path("~/.cache/bert-serve"),
-        description="Folder where the exports of `model` are kept. Default: under XDG_CACHE_HOME if that is set.",
+        description="Folder where the exports of `model` are kept, and what was fetched from object stores. Default: under "
+        "XDG_CACHE_HOME if that is set.",
     )
     update_models: bool = Field(
         False,
@@ -123,8 +125,8 @@ class ServeSettings(CommandSettings):
         0.0,
         ge=0,
         le=HOUR_S,
-        description="Seconds between two looks at the folders of bundles. What has changed, or is new, is loaded once its "
-        "files have been the same for that long. 0: only on SIGHUP or request.",
+        description="Seconds between two looks at the folders of bundles, and at URLs. What has changed, or is new, is "
+        "loaded once its files have been the same for that long. 0: only on SIGHUP or request.",
     )
     keep_generations: int = Field(
         1,

@@ -24,6 +24,7 @@ from service.engine.bundle_loader import BundleLoader, duplicate_error
 from service.engine.cost_curve import Measurement
 from service.engine.measure import measure
 from service.engine.models import Model, OpenedModel, Registry, SkippedBundle
+from service.exports.store import fetch_all, stores_of
 from service.logs import LOGGER
 from service.scheduling.scheduler import Scheduler
 from service.scheduling.scheduler_protocol import LOAD, LOOK_AGAIN, ROLLBACK, UNLOAD, ServedModels
@@ -106,6 +107,9 @@ class ServedBundles:
         """What is served is copied, to be able to come back to it."""
         self._retired: dict[str, float] = {}
         """Ids of models that were replaced → time at which no request can hold them any more."""
+        self._stores, self._fetching = stores_of(self._settings), asyncio.Lock()
+        self._unfetched = dict[Path, str]()
+        """Bundles that could not be fetched from their object store: folder → reason."""
         self._orders, self._changed = asyncio.Queue[Order](), False
         self._seen = self._tried = loader.tried
         self._tried |= {folder: {} for folder in self._better}
@@ -188,6 +192,10 @@ class ServedBundles:
             folders += troubled
         if watch_s and now >= self._watch_at:
             self._watch_at = now + watch_s
+            if (
+                self._stores and not self._fetching.locked()
+            ):  # not awaited: a store that is away holds up nothing
+                self._poll = asyncio.create_task(self._fetch())
             folders += [*self._known(), *await self._new_folders()]
         return Order(partial(self._look, folders)) if folders else None
 
@@ -197,6 +205,19 @@ class ServedBundles:
         for folder in settled(now, self._seen, self._tried):
             self._orders.put_nowait(Order(partial(self._update, folder)))
         self._seen |= now
+
+    async def _fetch(self) -> None:
+        """Bring the copies of object stores up to date, and note what could not be fetched."""
+        async with self._fetching:
+            found = await fetch_all(self._stores)
+        if found != self._unfetched:
+            for folder in found.keys() - self._unfetched.keys():
+                LOGGER.error("what is served of %s goes on: %s", folder.name, found[folder])
+            self._unfetched = found
+            self._orders.put_nowait(Order(self._note_change))
+
+    async def _note_change(self) -> None:
+        self._changed = True
 
     def _known(self) -> list[Path]:
         """Return the folders of what is served, or is to be."""
@@ -212,10 +233,8 @@ class ServedBundles:
         if not self._keeps:  # as far as it is still there
             self._keeps = True
             await self._keep_all()
-        known = [
-            self._sources.get(folder, folder) for folder in self._bundles if folder not in self._unloaded
-        ]
-        now = await asyncio.to_thread(_states, [*known, *self._failed, *await self._new_folders()])
+        await self._fetch()
+        now = await asyncio.to_thread(_states, [*self._known(), *self._failed, *await self._new_folders()])
         for folder in [folder for folder, files in now.items() if files != self._tried.get(folder)]:
             self._orders.put_nowait(Order(partial(self._update, folder)))
 
@@ -233,9 +252,12 @@ class ServedBundles:
 
     async def _load(self, name: str) -> None:
         """Serve what lies in a model's folder now; raises LoadError or UnknownModelError."""
+        await self._fetch()
         known = [self._sources.get(place, place) for place in self._named(name)]
         for folder in known or await self._new_folders():
             if known or readable_part(folder).name == name:
+                if reason := self._unfetched.get(folder):
+                    raise LoadError(reason)
                 await self._update(folder)
                 known = known or [folder]
         if not known:
@@ -462,7 +484,9 @@ class ServedBundles:
             for folder, each in bundles.items()
             if folder in self._unloaded and isinstance(each, SkippedBundle)
         ]
-        failed, versions = list(self._failed.values()), self._settings.default_versions
+        parts = ((readable_part(folder), reason) for folder, reason in self._unfetched.items())
+        unfetched = (SkippedBundle(part.name, part.task, reason) for part, reason in parts)
+        failed, versions = [*self._failed.values(), *unfetched], self._settings.default_versions
         return Registry.of(every, self._settings.default_models, unloaded, failed, versions)
 
 

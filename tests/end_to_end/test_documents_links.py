@@ -117,5 +117,5 @@ def test_versions_of_tested_clients_are_those_that_are_installed(page: str) -> N
         )
         assert pins
         for name, version in pins:
-            if name != "kubernetes-validate":
+            if name not in ("kubernetes-validate", "moto", "boto3"):
                 assert f"{name} {version}" in text, f"{page}: {name} {version}"

@@ -20,6 +20,7 @@ import pytest
 from service.workers.supervisor import FIRST_TRIES
 from tests.support.crashing import COMMAND as CRASHING
 from tests.support.crashing_child import KILLED_LOADING
+from tests.support.disks import small_disk
 from tests.support.fleet import LIMITS, NEVER_HUNG, OPTIONS, Fleet, is_alive, kill, soon
 from tests.support.live import Client, Reply
 from tests.support.problems import TEXT
@@ -65,18 +66,6 @@ def load(client: Client) -> Iterator[Load]:
             asking.is_over.set()
         for task in tasks:
             task.result()
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of its own on a folder."""
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this machine does not let a test mount a small disk")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @contextmanager
