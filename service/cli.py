@@ -117,11 +117,9 @@ def _tune(settings: "ServeSettings") -> int:
     """Print what was measured; returns 130 after Ctrl-C."""
     from service.engine.tune import print_curves
     from service.exports.prepare import prepare
-    from service.exports.store import with_fetched
 
     with exit_on_stop(INTERRUPTED):
-        settings = with_fetched(settings)
-        print_curves(prepare(settings) if settings.model else settings)
+        print_curves(prepare(settings))
     return 0
 
 
@@ -133,7 +131,7 @@ def _plan(settings: "ServeSettings", *, as_json: bool) -> int:
 
     assert isinstance(settings, PlanSettings)
     with handled(lambda *_: sys.exit(INTERRUPTED)):
-        bundles = prepare(settings).bundles if settings.model else settings.bundles
+        bundles = prepare(settings).bundles
         print_plan(settings.model_copy(update={"bundles": bundles, "model": []}), serve, as_json=as_json)
     return 0
 
@@ -218,13 +216,11 @@ def _within_open_files(settings: "ServeSettings") -> "ServeSettings":
 def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
     """Return the settings with the bundles of their URLs and models. Raises BertError if the service cannot start so."""
     from service.exports.prepare import prepare
-    from service.exports.store import with_fetched
     from service.listener import listen
 
     for listener in listen(settings)[1]:  # a port that is taken is better found before an export of minutes
         listener.close()
-    settings = with_fetched(settings)
-    return prepare(settings, answer_first=True) if settings.model else settings
+    return prepare(settings, answer_first=True)
 
 
 def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:

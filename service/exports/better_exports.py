@@ -11,9 +11,8 @@ from typing import Protocol, Self
 from bert.errors import BertError, BundleError
 from bert.files import atomic_write
 from service.exports import export_process
-from service.exports.export_cache import bundle_fault
+from service.exports.export_cache import bundle_fault, cache_of
 from service.exports.named_model import NamedModel, named_models
-from service.exports.prepare import cache_of
 from service.exports.progress import progress_file
 from service.logs import LOGGER
 from service.settings import ServeSettings

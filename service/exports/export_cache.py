@@ -22,11 +22,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bert.bundle import read_bundle
-from bert.errors import BundleError, BundleIntegrityError
+from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.files import atomic_write, clear_left_overs
 from bert.names import HubName
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
+from service.settings import ServeSettings
 
 FIRST = "first"
 """Precision, in a key, of the float32 bundle that a service starts with: it is compared on a handful of texts only."""
@@ -89,6 +90,17 @@ class ExportCache:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def cache_of(settings: ServeSettings) -> ExportCache:
+    """Return the cache that the settings name. Raises ConfigError."""
+    try:
+        folder = settings.model_cache.expanduser()
+    except RuntimeError:  # a container's user may have neither HOME nor an entry in /etc/passwd
+        raise ConfigError(
+            f"model_cache {settings.model_cache}: this user has no home; name a folder as BERT_SERVE_MODEL_CACHE"
+        ) from None
+    return ExportCache(folder, settings.model_precision)
 
 
 def bundle_fault(folder: Path, *, verify_hashes: bool) -> BundleError | None:

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bert.errors import BertError, BundleError, BundleIntegrityError, ConfigError
+from bert.errors import BertError, BundleError, BundleIntegrityError
 from service.exports import export_process
-from service.exports.export_cache import FIRST, ExportCache, bundle_fault
+from service.exports.export_cache import FIRST, ExportCache, bundle_fault, cache_of
 from service.exports.named_model import NamedModel, named_models
+from service.exports.store import with_fetched
 from service.logs import LOGGER
 from service.settings import ServeSettings
 
@@ -17,13 +18,17 @@ _CUDA = "capi/libonnxruntime_providers_cuda.so"
 
 
 def prepare(settings: ServeSettings, *, answer_first: bool = False) -> ServeSettings:
-    """Return the settings with the bundles of their models, which are exported first where they are not in the cache.
+    """Return the settings with the bundles of their URLs and models, fetched and exported first if the cache lacks them.
 
     With `answer_first` a model that will be in 8 bits is exported in float32 only; `better_bundles` of the settings then
     says what is still to be exported.
     A model that cannot be exported is left out; with `strict`, or where there is nothing else to serve, its error is raised.
-    Raises ConfigError if two models would have one name, or if the cache is in a home that the user lacks.
+    Raises ConfigError if two models would have one name, or if the cache is in a home that the user lacks; and as
+    `Store.fetch_first` does.
     """
+    settings = with_fetched(settings)
+    if not settings.model:
+        return settings
     final = cache_of(settings)
     is_first = answer_first and settings.model_precision == "auto" and not _has_cuda()
     exports = _Exports(settings, final, replace(final, precision=FIRST) if is_first else final)
@@ -39,17 +44,6 @@ def prepare(settings: ServeSettings, *, answer_first: bool = False) -> ServeSett
     if not bundles:
         raise BundleError("; ".join(failed.values()))
     return settings.with_exports(bundles, failed, exports.better)
-
-
-def cache_of(settings: ServeSettings) -> ExportCache:
-    """Return the cache that the settings name. Raises ConfigError."""
-    try:
-        folder = settings.model_cache.expanduser()
-    except RuntimeError:  # a container's user may have neither HOME nor an entry in /etc/passwd
-        raise ConfigError(
-            f"model_cache {settings.model_cache}: this user has no home; name a folder as BERT_SERVE_MODEL_CACHE"
-        ) from None
-    return ExportCache(folder, settings.model_precision)
 
 
 def _has_cuda() -> bool:

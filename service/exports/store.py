@@ -23,8 +23,7 @@ from bert.bundle import MANIFEST
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.files import alone_in, atomic_dir, atomic_file, file_sha256
 from bert.manifest import Manifest
-from service.exports.export_cache import bundle_fault
-from service.exports.prepare import cache_of
+from service.exports.export_cache import bundle_fault, cache_of
 from service.logs import LOGGER
 from service.settings import ServeSettings
 

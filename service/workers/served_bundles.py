@@ -210,14 +210,10 @@ class ServedBundles:
         """Bring the copies of object stores up to date, and note what could not be fetched."""
         async with self._fetching:
             found = await fetch_all(self._stores)
-        if found != self._unfetched:
-            for folder in found.keys() - self._unfetched.keys():
-                LOGGER.error("what is served of %s goes on: %s", folder.name, found[folder])
-            self._unfetched = found
-            self._orders.put_nowait(Order(self._note_change))
-
-    async def _note_change(self) -> None:
-        self._changed = True
+        for folder in found.keys() - self._unfetched.keys():
+            LOGGER.error("what is served of %s goes on: %s", folder.name, found[folder])
+        self._changed |= found != self._unfetched  # told after the order that runs, or the next one
+        self._unfetched = found
 
     def _known(self) -> list[Path]:
         """Return the folders of what is served, or is to be."""
@@ -349,12 +345,12 @@ class ServedBundles:
         before = self._bundles.get(place)
         files = await asyncio.to_thread(file_states, source)
         if before is None and not files:  # it was added, failed, and is gone
-            self._changed = self._failed.pop(source, None) is not None
+            self._changed |= self._failed.pop(source, None) is not None
             return
         sha256 = await asyncio.to_thread(manifest_sha256, source)
         if sha256 and sha256 == self._live.get(place) and source not in self._better:
             self._tried[source] = files
-            self._changed = self._failed.pop(source, None) is not None
+            self._changed |= self._failed.pop(source, None) is not None
             return
         self._changed, reason = True, ""
         self._tried[source] = files  # also where it fails before it is opened

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import fsspec
 
 from bert.bundle import MANIFEST
-from service.exports.store import with_fetched
+from service.exports.prepare import prepare
 from service.settings import ServeSettings
 from tests.support.tiny import SPECS, write_tiny_bundle
 
@@ -72,9 +72,7 @@ class Shelf(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
 def fetched(cache: Path, *urls: str, **more: Any) -> ServeSettings:
     """Return the settings of a service that starts with URLs."""
-    return with_fetched(
-        ServeSettings(bundles=[Path(url) for url in urls or [URL]], model_cache=cache, **more)
-    )
+    return prepare(ServeSettings(bundles=[Path(url) for url in urls or [URL]], model_cache=cache, **more))
 
 
 def renew(bundle: Path, seed: int, version: str = "2") -> None:

@@ -22,9 +22,9 @@ from model_export.cli import main as bert_export
 from service.engine.sample_texts import sample_texts
 from service.exports import export_process
 from service.exports.better_exports import BetterExports
-from service.exports.export_cache import FIRST
+from service.exports.export_cache import FIRST, cache_of
 from service.exports.named_model import NamedModel
-from service.exports.prepare import cache_of, prepare
+from service.exports.prepare import prepare
 from service.exports.progress import progress_file, read_progress
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler
