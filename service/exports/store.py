@@ -115,14 +115,20 @@ class Store:
                 remote, root = fsspec.url_to_fs(self.url)
                 remote.invalidate_cache()
                 manifests = {self.folder / name: each for name, each in _manifests(remote, root).items()}
-                for folder in set(self._copies()) - set(manifests) if is_start else ():
+                gone = set(self._copies()) - set(manifests) if is_start else set()
+                for folder in gone:
                     shutil.rmtree(folder)
+                made = bool(gone)
                 for folder, manifest in manifests.items():
                     place = root if folder == self.folder else f"{root}/{folder.name}"
                     try:
-                        self._update(folder, manifest, remote, place, verify=is_start)
+                        made |= self._update(folder, manifest, remote, place, verify=is_start)
                     except Exception as error:
                         errors[folder] = self._failure(error)
+                if made and not errors:  # else a bundle that failed would be fetched anew
+                    for content in self._contents.iterdir():
+                        if content.stat().st_nlink == 1:
+                            content.unlink()
         except Exception as error:
             if is_start and isinstance(error, FINAL) and not self._copies():
                 raise BundleError(self._failure(error)) from None
@@ -138,23 +144,21 @@ class Store:
         advice = f"; {INSTALL}" if isinstance(error, ImportError) else ""
         return f"{self.url} cannot be fetched: {str(error) or repr(error)}{advice}"
 
-    def _update(self, folder: Path, manifest: bytes, remote: Any, place: str, *, verify: bool) -> None:
-        """Make a bundle's folder anew unless it is as the store has it; then remove the contents that no bundle has."""
+    def _update(self, folder: Path, manifest: bytes, remote: Any, place: str, *, verify: bool) -> bool:
+        """Make a bundle's folder anew unless it is as the store has it; return whether it was made."""
         files = Manifest.from_dict(json.loads(manifest)).files
         if not all(PurePosixPath(part).name == part for item in files.items() for part in item):
             raise BundleIntegrityError(f"{place}/{MANIFEST} names files or hashes that are paths")
         file = folder / MANIFEST
         is_same = file.is_file() and file.read_bytes() == manifest
         if is_same and bundle_fault(folder, verify_hashes=verify) is None:
-            return
+            return False
         contents = {name: self._content(remote, f"{place}/{name}", sha256) for name, sha256 in files.items()}
         with atomic_dir(folder) as aside:
             (aside / MANIFEST).write_bytes(manifest)
             for name, content in contents.items():
                 os.link(content, aside / name)
-        for content in self._contents.iterdir():
-            if content.stat().st_nlink == 1:
-                content.unlink()
+        return True
 
     def _content(self, remote: Any, place: str, sha256: str) -> Path:
         """Return the file with a content, fetched unless it is there; raises what the store's library and the disk raise."""

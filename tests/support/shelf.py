@@ -66,7 +66,7 @@ class Shelf(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
         self.info(path)
-        found = [self.info(f"{path}/{child.name}") for child in self._place(path).iterdir()]
+        found = [self.info(f"{path}/{child.name}") for child in sorted(self._place(path).iterdir())]
         return found if detail else [each["name"] for each in found]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bert.bundle import MANIFEST, MODEL, read_bundle
+from bert.bundle import MANIFEST, MODEL, TOKENIZER, read_bundle
 from bert.errors import BundleError
 from service.engine.bundle_folders import find_bundles
 from service.exports import store
@@ -19,6 +19,8 @@ from service.exports.store import stores_of, url_of, with_fetched
 from service.settings import ServeSettings
 from tests.support.disks import small_disk
 from tests.support.shelf import URL, Shelf, fetched, renew
+from tests.support.swaps import other_tokenizer
+from tests.support.tiny import SPECS, write_tiny_bundle
 
 
 @pytest.fixture
@@ -141,6 +143,16 @@ def test_a_file_that_is_not_the_manifests_is_refused_by_name(bucket: Path, cache
     )
 
 
+def test_what_was_fetched_of_a_bundle_that_fails_is_not_fetched_again(bucket: Path, cache: Path) -> None:
+    tokenizer, pieces = other_tokenizer()
+    shutil.rmtree(bucket / "mood")
+    write_tiny_bundle(bucket / "mood", "mood", SPECS["mood"], 1, tokenizer_json=tokenizer, vocab_size=pieces)
+    (bucket / "mood" / TOKENIZER).write_text("{}")
+    with pytest.raises(BundleError, match=r"mood/tokenizer.json has not the sha256"):
+        fetched(cache)
+    assert Shelf.taken().count(MODEL) == 2, "that of each bundle once, in three tries"
+
+
 def test_a_file_that_is_cut_off_on_the_way_is_fetched_again(
     bucket: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +246,7 @@ def test_a_bundle_that_the_store_has_no_more_goes_at_the_next_start(bucket: Path
     assert (folder / "mood" / MANIFEST).exists()
     fetched(cache)
     assert not (folder / "mood").exists()
+    assert contents(cache) == hashes(bucket / "names")
 
 
 @pytest.mark.parametrize("files", [{"../../out": "0" * 64}, {MODEL: "../../out"}])
