@@ -85,7 +85,7 @@ def measured(settings: PlanSettings, serve: Serve) -> Replica:
         tokens = answer["usage"]["tokens"]
         texts = max(len(answer["results"]), -(-tokens // model.spec.max_tokens))
         requests.append([max(1, tokens // texts)] * texts)
-    engine_s = sum(throughput.work(size) for sizes in requests for size in sizes) / count
-    engine_s *= cores / throughput.tokens_per_s
     large = scheduled.large_budgets.get(model.id, curve.budget)
+    work = sum(throughput.work(size) for sizes in requests for size in sizes) / count
+    engine_s = work * throughput.seconds(large) / large
     return Replica(requests, max(0.0, cpu_s / count - engine_s), engine_s, throughput, large)

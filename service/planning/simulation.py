@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from service.scheduling.fair_queue import Batch, FairQueue, Job, Throughput
 
-REQUESTS = 10_000
-"""Requests of a simulation. The first tenth of the answers does not count: nobody was there before."""
+TEXTS, LEAST_REQUESTS = 10_000, 1_000
+"""Texts of a simulation, and its fewest requests. The first tenth of the answers does not count: nobody was there before."""
 
 
 class Replica(NamedTuple):
@@ -44,7 +44,8 @@ def simulate(replica: Replica, requests_per_s: float) -> Load:
     running, arrived, left = list[tuple[float, int, Job | Batch]](), dict[Job, float](), dict[Job, int]()
     now = work_s = next_s = used_s = waited = 0.0
     times_ms, slots, long_running = list[float](), model.slots, 0
-    while len(times_ms) < REQUESTS:
+    count = max(LEAST_REQUESTS, TEXTS * len(replica.requests) // sum(map(len, replica.requests)))
+    while len(times_ms) < count:
         cores = min(model.slots, len(running))
         speed = cores / len(running) if running else 1.0
         ends_in_s = (running[0][0] - work_s) / speed if running else math.inf
@@ -69,6 +70,6 @@ def simulate(replica: Replica, requests_per_s: float) -> Load:
         while slots and (batch := queue.next_batch(now, slots, long_running)):
             slots, long_running = slots - 1, long_running + batch.is_long
             heapq.heappush(running, (work_s + queue.seconds(batch), next(number), batch))
-    counted = sorted(times_ms[REQUESTS // 10 :])
+    counted = sorted(times_ms[count // 10 :])
     p50_ms, p99_ms = (counted[int(share * len(counted))] for share in (0.5, 0.99))
     return Load(used_s / now / model.slots, requests_per_s, p50_ms, p99_ms, waited / now)

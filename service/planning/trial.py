@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection
+from typing import Any
 
 from bert.errors import ServiceError
 from service.settings import ServeSettings
@@ -14,8 +15,20 @@ from service.settings import ServeSettings
 Serve = Callable[[ServeSettings], int]
 CONNECTIONS = 32
 """Enough for full batches."""
-DROPPED = ("uds", "admin_port", "ssl_certfile", "ssl_keyfile", "api_key", "api_keys_file")
-"""Settings without which any client on this machine can ask."""
+PLAIN: dict[str, Any] = {
+    **dict.fromkeys(
+        ("uds", "admin_port", "ssl_certfile", "ssl_keyfile", "api_key", "api_keys_file", "max_queue_tokens")
+    ),
+    **{
+        "host": "127.0.0.1",
+        "log_format": "json",
+        "log_level": "error",
+        "sample_share": 0.0,
+        "otel_endpoint": "",
+    },
+    "request_timeout_ms": 600_000,
+}
+"""Settings with which a client on this machine can ask, nothing is refused because of the load, and nothing is kept."""
 
 
 def try_requests(
@@ -28,14 +41,7 @@ def try_requests(
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
-    plain = {
-        "host": "127.0.0.1",
-        "port": port,
-        "log_format": "json",
-        "log_level": "error",
-        "sample_share": 0.0,
-    }
-    changed = settings.model_copy(update={**dict.fromkeys(DROPPED), **plain, "otel_endpoint": ""})
+    changed = settings.model_copy(update={**PLAIN, "port": port})
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(changed,))
 
     def ask(path: str, body: str | None = None) -> bytes:
