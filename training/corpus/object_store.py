@@ -36,6 +36,8 @@ def open_source(path: str) -> BinaryIO:
         return open(path, "rb")
     # 8 MiB are read ahead, and no more are kept.
     stored = _asked(path, lambda store, name: store.open(name, block_size=8 << 20, cache_type="readahead"))
+    if not hasattr(stored, "cache"):  # file:// and the like, whose errors are those of files
+        return cast(BinaryIO, stored)
     fetch, size = stored.cache.fetcher, stored.size
 
     def fetched(start: int, stop: int) -> bytes:

@@ -72,7 +72,8 @@ def merged_blocks(folder: Path, plan: dict[str, Any]) -> tuple[list[Note], Block
     Raises ConfigError for a part that is missing or unfinished, or made with other settings, vocabulary or text.
     """
     found = [read_object(file) for file in sorted((folder / LOG_FOLDER).glob("part-*.json"))]
-    parts = int(found[0]["part"].split("/")[1]) if found else 1
+    divisions = [int(each["part"].split("/")[1]) for each in found]
+    parts = max(divisions, key=divisions.count, default=1)
     names = [f"{number + 1}/{parts}" for number in range(parts)]
     for name in names:
         if not part_file(folder, name).is_file():

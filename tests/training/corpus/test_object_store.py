@@ -150,6 +150,26 @@ def test_a_read_that_breaks_off_is_repeated_or_named(tmp_path: Path, store: str)
     assert shards(out) == shards(tmp_path / "disk")
 
 
+def test_an_object_is_streamed(store: str) -> None:
+    """Eight blocks of what is read ahead pass through the memory of about two."""
+    put(store, "large.txt", (b"a line of a text\n" * 200 + b"\n") * 20_000)
+    program = f"""
+import resource
+from training.corpus.documents import read_records
+from training.corpus.text_files import list_files
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(file,) = list_files(["s3://{BUCKET}/large.txt"])
+records = read_records(file)
+next(records)
+before = peak()
+print(file.size >> 20, sum(1 for _ in records), (peak() - before) >> 10)
+"""
+    ended = run([sys.executable, "-c", program], store)
+    assert ended.returncode == 0, ended.stderr
+    mib, records, grown_mib = map(int, ended.stdout.split())
+    assert (mib, records) == (64, 19_999) and grown_mib < 32
+
+
 def test_without_the_extra_it_is_named() -> None:
     program = """
 import sys

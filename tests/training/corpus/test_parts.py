@@ -62,6 +62,17 @@ def test_merged_parts_are_the_corpus_of_one_run(
     assert 3 < len(Corpus.open(out).shards("train")) < 20
 
 
+def test_parts_of_another_division_do_no_harm(tmp_path: Path, sources: Path, tokenizer: Path) -> None:
+    out = tmp_path / "out"
+    prepare(make(out, sources, tokenizer, part="1/2"))
+    with pytest.raises(ConfigError, match="part 2/2 is missing"):
+        prepare(make(out, sources, tokenizer, merge=True))
+    make_parts(out, sources, tokenizer, 3)
+    prepare(make(out, sources, tokenizer, merge=True))
+    prepare(make(tmp_path / "one", sources, tokenizer))
+    assert corpus_of(out) == content(tmp_path / "one")
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
 def test_parts_share_a_vocabulary_that_was_trained_before(tmp_path: Path, sources: Path, family: str) -> None:
     trained: dict[str, Any] = {"model_type": family, "vocab_size": 300}
