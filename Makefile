@@ -47,7 +47,7 @@ clients: venv ## the wires with their real clients, and the examples for framewo
 	@scripts/make_client_venvs.sh
 	@.venv-clients/bin/python -m pytest tests/service/http/compat tests/deploy tests/training/corpus/test_object_store.py $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
-	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_example.py tests/end_to_end/test_ray_serve.py $(ARGS)
+	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_*.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
 	@$(PYTEST) -m soak $(ARGS)

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert.errors import DataError
-from tests.support.object_store import BUCKET, BreakingProxy, credentials, environment, object_store, put
+from tests.support.object_store import BUCKET, credentials, environment, object_store, put
 from tests.support.raw_text import content, texts, write_jsonl, write_vocabulary
+from tests.support.store_proxy import before
 from training.corpus.documents import read_records, text_of
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
@@ -130,19 +131,19 @@ def test_a_read_that_breaks_off_is_repeated_or_named(tmp_path: Path, store: str)
     text = write_jsonl(tmp_path / "a.jsonl", texts(40_000)).read_bytes()
     put(store, "long.jsonl", text)
     source, out = f"s3://{BUCKET}/long.jsonl", tmp_path / "out"
-    with BreakingProxy(store) as proxy:
+    with before(store) as proxy:
         made = command(source, out, vocabulary, 4)
-        proxy.to_break = 1000
+        proxy.cut_left = 1000
         failed = run(made, proxy.url)
         assert failed.returncode == 1
         assert (
             f"error: {source}: cannot be read: reading broke off at byte 0 of {len(text):,}:" in failed.stderr
         )
         assert "Traceback" not in failed.stderr and not (out / "corpus.json").exists()
-        proxy.to_break, proxy.broken = 2, 0
+        proxy.cut_left = 2
         done = run(made, proxy.url)
         assert done.returncode == 0, done.stderr
-        assert proxy.broken == 2
+        assert proxy.cut_left == 0
     local = PrepareSettings(
         sources=[str(tmp_path / "a.jsonl")], output_dir=tmp_path / "disk", tokenizer=vocabulary, shard_mb=4
     )
