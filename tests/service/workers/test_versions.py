@@ -81,6 +81,14 @@ def test_frontends_have_the_same_versions_and_one_that_is_added(folder: Path) ->
         assert asked(running) == ("2", "mood")
 
 
+def test_a_version_that_was_unloaded_comes_back_beside_one_that_is_loaded(folder: Path) -> None:
+    with fleet("--bundles", str(folder / "served"), "--admin-api-key", KEY, frontends=1) as running:
+        assert manage(running, "mood@10", "unload").status == 200
+        assert asked(running) == ("2", "mood")
+        assert manage(running, "mood", "load").status == 200
+        assert asked(running) == ("10", "mood")
+
+
 def check_gone(running: Fleet) -> None:
     assert running.post("/classify", TEXT).status == 404
 
