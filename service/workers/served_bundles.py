@@ -247,16 +247,15 @@ class ServedBundles:
         return await asyncio.to_thread(find)
 
     async def _load(self, name: str) -> None:
-        """Serve what lies in a model's folder now; raises LoadError or UnknownModelError."""
+        """Serve what lies in a model's folders now, new ones among them; raises LoadError or UnknownModelError."""
         await self._fetch()
-        known = [self._sources.get(place, place) for place in self._named(name)]
-        for folder in known or await self._new_folders():
-            if known or readable_part(folder).name == name:
-                if reason := self._unfetched.get(folder):
-                    raise LoadError(reason)
-                await self._update(folder)
-                known = known or [folder]
-        if not known:
+        folders = [self._sources.get(place, place) for place in self._named(name)]
+        folders += [folder for folder in await self._new_folders() if readable_part(folder).name == name]
+        for folder in folders:
+            if reason := self._unfetched.get(folder):
+                raise LoadError(reason)
+            await self._update(folder)
+        if not folders:
             raise self._unknown(name)
 
     async def _unload(self, name: str) -> None:

@@ -43,7 +43,8 @@ def test_a_new_version_is_swapped_in_and_no_request_fails(frontends: int, folder
                 put(folder / "mood", "mood", **version)
                 if number % 2:
                     running.stop(signal.SIGHUP)
-                    soon(lambda: answer(running) not in seen)
+                    for _ in running.each_frontend() if frontends else [0]:
+                        soon(lambda: answer(running) not in seen)
                 else:
                     assert manage(running, "mood", "load").json == {"model": "mood", "status": "loaded"}
                 for _ in running.each_frontend() if frontends else [0]:
