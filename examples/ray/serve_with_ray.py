@@ -38,13 +38,12 @@ LOST = (NodeDiedError, ObjectLostError, RayActorError, WorkerCrashedError)
 """Errors of a replica that is gone or cannot be reached, and of a response that was lost with its node."""
 ATTEMPTS = 4
 """Replicas that are asked before a request fails."""
-HEAD = "node:__internal_head__"
-"""Ray's resource of the head node."""
-SCOPE = (
-    *("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path"),
-    *("headers", "client", "server"),
-)
+HEAD = "node:__internal_head__"  # Ray's resource of the head node
+SCOPE = ("method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client", "server")
 """What a replica gets of an ASGI scope."""
+HTTP = {"type": "http", "http_version": "1.1", "asgi": {"version": "3.0"}}
+QUIET = {"enable_access_log": False}
+"""Ray writes a line for each request in each process that it passes; the setting `access_log` writes the service's."""
 MAX_ONGOING = 1000
 """Requests in a replica at once. Its own queue is bounded in tokens, and batches are made of what waits there."""
 
@@ -74,7 +73,7 @@ class Wanted:
         return max(sum(found.get(name, {}).values()) / most for name, most in self._bounds.items()), {}
 
 
-@serve.deployment(max_ongoing_requests=MAX_ONGOING, max_constructor_retry_count=3)
+@serve.deployment(max_ongoing_requests=MAX_ONGOING, max_constructor_retry_count=3, logging_config=QUIET)
 class Replica:
     """The service in one process, with its queue, limits, keys and errors; requests come from `Ingress`."""
 
@@ -94,14 +93,13 @@ class Replica:
         """Return status, headers and body of the response to a request."""
         left, sent = [{"type": "http.request", "body": body}], list[Message]()
 
-        async def receive() -> Message:
-            # Ray cancels this call if the client leaves.
+        async def receive() -> Message:  # Ray cancels the call if the client leaves
             return left.pop() if left else await asyncio.Future()
 
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await self._app({**scope, "asgi": {"version": "3.0"}}, receive, send)
+        await self._app({**scope, **HTTP}, receive, send)
         start, *parts = sent
         return start["status"], start["headers"], b"".join(part.get("body", b"") for part in parts)
 
@@ -128,7 +126,9 @@ def total(metric: Any, suffix: str = "") -> float:
 
 
 @serve.deployment(
-    max_ongoing_requests=MAX_ONGOING, ray_actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}}
+    max_ongoing_requests=MAX_ONGOING,
+    ray_actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}},
+    logging_config=QUIET,
 )
 class Ingress:
     """Hands requests to replicas, and again to another one if a replica is lost. It runs on the head node."""
@@ -143,11 +143,11 @@ class Ingress:
             async with asyncio.timeout(self._timeout_s):
                 return await self._ask(request)
         except TimeoutError:
-            what = f"no replica answered within {self._timeout_s:g} s (request_timeout_ms)"
-            problem = ProblemError(504, "deadline-exceeded", what)
+            detail = f"no replica answered within {self._timeout_s:g} s (request_timeout_ms)"
+            problem = ProblemError(504, "deadline-exceeded", detail)
         except LOST as error:
-            what = f"{ATTEMPTS} replicas were lost while they had this request: {type(error).__name__}"
-            problem = ProblemError(503, "not-ready", what, headers={"Retry-After": "1"})
+            detail = f"{ATTEMPTS} replicas were lost while they had this request: {type(error).__name__}"
+            problem = ProblemError(503, "not-ready", detail, headers={"Retry-After": "1"})
         return problem_response(problem, request.headers.get("x-request-id", ""))
 
     async def _ask(self, request: Request) -> Response:
