@@ -28,6 +28,7 @@ from bert.errors import ConfigError
 from service import logs
 from service.cli import check_settings
 from service.engine.bundle_folders import find_bundles
+from service.exports.store import url_of
 from service.http.app import create_app
 from service.http.problems import ProblemError, problem_response
 from service.settings import ServeSettings
@@ -134,7 +135,7 @@ class Ingress:
     """Hands requests to replicas, and again to another one if a replica is lost. It runs on the head node."""
 
     def __init__(self, replicas: DeploymentHandle, timeout_s: float, max_body_bytes: int) -> None:
-        """Take the replicas, and the limits of a request."""
+        """Take the limits of a request too."""
         self._replicas, self._timeout_s, self._max_body_bytes = replicas, timeout_s, max_body_bytes
 
     async def __call__(self, request: Request) -> Response:
@@ -177,12 +178,12 @@ class Ingress:
 
 
 def app(options: Options) -> Application:
-    """Return the application. Raises ValidationError for wrong options, and ConfigError for a model without a bundle."""
+    """Return the application. Raises ValidationError for wrong options, ConfigError for models without a folder."""
     more = dict(options.model_extra or {})
     scaling = {name: more.pop(name) for name in AutoscalingConfig.model_fields if name in more}
     settings = ServeSettings(**{"frontends": 0, **more})
-    if settings.model:
-        raise ConfigError(f"model={','.join(settings.model)}: replicas export nothing; name bundles instead")
+    for name in [*settings.model, *filter(None, map(url_of, settings.bundles))]:
+        raise ConfigError(f"{name}: replicas export and fetch nothing; name folders of bundles instead")
     if not options.gpus and settings.engine_slots is None:
         # Ray counts the cores of a replica but does not bind it to them, so the engine is told.
         settings = settings.model_copy(update={"engine_slots": options.cpus, "engine_threads_per_slot": 1})
