@@ -6,6 +6,7 @@ While a process is still importing, which takes seconds, a signal ends it at onc
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -111,33 +112,43 @@ def total_memory(root: Path = Path("/")) -> int | None:
     return min(found, default=None)
 
 
-def memory_bound(root: Path = Path("/")) -> int | None:
-    """Return how many bytes this process may map to be written within its cgroups' limits; None without a limit.
+class MemoryBound:
+    """Has allocations fail that do not fit into the cgroup's limit: past it the kernel kills, all processes on cgroup v2.
 
-    Other processes keep a sixteenth of the limit, or half of what is free if that is less.
+    The limit, RLIMIT_DATA, counts what is mapped to be written (Linux 4.7). Some of that is never used, stacks for the
+    most part, and some is not used yet; the least of the last minute tells the one from the other.
     """
-    most, found = total_memory(root), map(_free_of, _cgroup_folders(root, "memory"))
-    free = min((each for each in found if each is not None), default=None)
-    if free is None or most is None or free > most:  # v1 calls no limit an enormous one
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """Set nothing yet."""
+        self._root, self._unused = root, deque[int](maxlen=60)
+
+    def set(self) -> None:
+        """Set the limit; call it every second, as other processes take memory too."""
+        try:
+            import resource  # not on Windows
+        except ImportError:
+            return
+        bound, (_, hard) = self.bytes(), resource.getrlimit(resource.RLIMIT_DATA)
+        with suppress(OSError, ValueError):  # above the hard limit
+            resource.setrlimit(resource.RLIMIT_DATA, (hard if bound is None else bound, hard))
+
+    def bytes(self) -> int | None:
+        """Return how many bytes this process may map; None without a limit.
+
+        Other processes keep a sixteenth of the cgroup's limit, or half of what is free if that is less.
+        """
+        most, found = total_memory(self._root), map(_free_of, _cgroup_folders(self._root, "memory"))
+        free = min((each for each in found if each is not None), default=None)
+        if free is None or most is None or free > most:  # v1 calls no limit an enormous one
+            return None
+        more = max(free - most // 16, free // 2)
+        with suppress(OSError, ValueError, KeyError):
+            status = _fields(self._root / "proc/self/status")
+            mapped, used = (1024 * int(status[name]) for name in ("VmData:", "RssAnon:"))
+            self._unused.append(mapped - used)
+            return max(used + min(self._unused) + more, mapped + more // 8)  # small blocks are needed always
         return None
-    with suppress(OSError, ValueError, KeyError):
-        mapped = 1024 * int(_fields(root / "proc/self/status")["VmData:"])
-        return mapped + max(free - most // 16, free // 2)
-    return None
-
-
-def bound_memory() -> None:
-    """Have allocations fail that do not fit into the cgroup's limit: past it the kernel kills, all processes on cgroup v2.
-
-    Call it every second, as other processes take memory too. The limit, RLIMIT_DATA, counts what is mapped (Linux 4.7).
-    """
-    try:
-        import resource  # not on Windows
-    except ImportError:
-        return
-    bound, (_, hard) = memory_bound(), resource.getrlimit(resource.RLIMIT_DATA)
-    with suppress(OSError, ValueError):  # above the hard limit
-        resource.setrlimit(resource.RLIMIT_DATA, (hard if bound is None else bound, hard))
 
 
 def _free_of(folder: Path) -> int | None:

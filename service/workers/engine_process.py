@@ -17,7 +17,7 @@ from service.scheduling.fair_queue import Lane
 from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import LOOK_AGAIN, ServedModels, SubmitResult
 from service.settings import ServeSettings
-from service.system import FAILURE, HANG_UP, bound_memory, release_free_memory, return_freed_memory
+from service.system import FAILURE, HANG_UP, MemoryBound, release_free_memory, return_freed_memory
 from service.workers.generations import RECORD, Record
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.workers.messages import (
@@ -53,7 +53,7 @@ END_S = 2.0
 def run_engine(start: StartMessage, beat: Beat) -> int:
     """Run until the frontends are done; the parent handles the signals that stop the service."""
 
-    return_freed_memory()  # for `bound_memory`
+    return_freed_memory()  # for MemoryBound
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -271,10 +271,10 @@ class EngineWorker:
     async def _tick(self) -> None:
         """Report health every second; end the process when the engine will not recover."""
         probe: asyncio.Task[None] | None = None
-        busy, oldest = SilenceTimer(), None
+        busy, oldest, bound = SilenceTimer(), None, MemoryBound()
         while True:
             self._beat(self._scheduler.stuck_after_s(None))
-            bound_memory()
+            bound.set()
             self.metrics.note_queues()
             for connection in self._tasks:
                 connection.send(self._health())

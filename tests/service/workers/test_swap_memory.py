@@ -11,7 +11,7 @@ from bert.errors import BundleError
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.models import OpenedModel
-from service.system import free_memory, memory_bound, total_memory
+from service.system import MemoryBound, free_memory, total_memory
 from service.workers import served_bundles
 from service.workers.served_bundles import check_memory
 from tests.support.live import serving
@@ -70,18 +70,22 @@ def test_a_process_may_map_what_its_limit_leaves_but_for_a_part(
     folder = tmp_path / "sys/fs/cgroup" / ("" if names is V2 else "memory")
     for file, content in {
         tmp_path / "proc/meminfo": f"MemTotal: {64 * 2**20} kB\n",
-        tmp_path / "proc/self/status": f"VmPeak: 1 kB\nVmData:\t {2**20} kB\n",
+        tmp_path / "proc/self/status": f"RssAnon: {2**19} kB\nVmData:\t {2**20} kB\n",
         folder / limit: str(16 * GIB),
         folder / usage: str(9 * GIB),
         folder / "memory.stat": f"{active} {GIB}\n{inactive} {GIB}\n",
     }.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-    assert memory_bound(tmp_path) == GIB + (16 - 7 - 1) * GIB
+    bound = MemoryBound(tmp_path)
+    assert bound.bytes() == GIB + (16 - 7 - 1) * GIB
+    status = tmp_path / "proc/self/status"
+    status.write_text(f"RssAnon: {2**19} kB\nVmData:\t {3 * 2**20} kB\n")  # 2 GiB are not used yet
+    assert bound.bytes() == 3 * GIB + (16 - 7 - 1 - 2) * GIB
     (folder / usage).write_text(str(17 * GIB))
-    assert memory_bound(tmp_path) == GIB + GIB // 2
+    assert bound.bytes() == 3 * GIB + GIB // 16, "some small blocks"
     (folder / limit).write_text("max" if names is V2 else str(2**63 - 4096))
-    assert memory_bound(tmp_path) is None
+    assert bound.bytes() is None
 
 
 def test_it_is_known_here() -> None:
