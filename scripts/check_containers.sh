@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_containers.sh: builds both images, starts docker-compose.yml, asks the service and its Prometheus, takes all down;
+# check_containers.sh: builds the images, starts docker-compose.yml, asks the service and its Prometheus, takes all down;
 # then has the image with the exporter serve a checkpoint.
 # Uses the docker that works here; else the engine of ../shared/tools/containers (Debian, root); else says so and skips.
 #   CONTAINER_WORKDIR  a folder to keep that engine's images in, for a faster second time
@@ -69,7 +69,7 @@ python3 scripts/ask.py --url "http://127.0.0.1:$PORT" --prometheus "http://127.0
 docker run --rm --network none --entrypoint python bert-serve:local -c '
 import importlib.util as u, os
 assert os.getuid() != 0, "the image runs as root"
-assert not (u.find_spec("torch") or u.find_spec("onnx")), "torch or onnx in the image"'
+assert not (u.find_spec("torch") or u.find_spec("onnx") or u.find_spec("pip")), "torch, onnx or pip in the image"'
 compose down --volumes --timeout 10 >"$log" 2>&1 || cat "$log" >&2
 up=
 
@@ -84,7 +84,10 @@ docker run -d --name bert-check-named --network none -v bert-check-minilm:/minil
   --model /minilm --model-precision fp32 >"$log"
 docker exec -i bert-check-named python - --url http://127.0.0.1:8000 --wait-s 120 similarity <scripts/ask.py \
   || { docker logs --tail=30 bert-check-named >&2; die "the image that exports does not serve a checkpoint" "look at the lines above"; }
-for image in local export; do
-  say "Containers: bert-serve:$image has $(docker image inspect -f '{{.Size}}' "bert-serve:$image" | awk '{printf "%d MB", $1 / 1e6}')," \
+# Beyond the Python image: the stage `base` adds a user to that and nothing else.
+for target in base serve; do docker build -q --network=host --target "$target" -t "bert-serve:$target" . >"$log"; done
+size() { docker image inspect -f '{{.Size}}' "bert-serve:$1"; }
+for image in serve local export; do
+  say "Containers: bert-serve:$image has $((($(size "$image") - $(size base)) / 1000000)) MB beyond its base," \
     "runs as user $(docker image inspect -f '{{.Config.User}}' "bert-serve:$image"), without torch."
 done

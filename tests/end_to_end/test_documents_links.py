@@ -108,6 +108,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
+TOOLS = ("kubernetes-validate", "moto", "boto3", "detect-secrets", "pip-audit")
+"""Packages in requirements/clients.txt that are no clients."""
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/wires.md"])
 def test_versions_of_tested_clients_are_those_that_are_installed(page: str) -> None:
     text = text_of(ROOT / page).replace("`", "")
@@ -117,5 +121,5 @@ def test_versions_of_tested_clients_are_those_that_are_installed(page: str) -> N
         )
         assert pins
         for name, version in pins:
-            if name not in ("kubernetes-validate", "moto", "boto3"):
+            if name not in TOOLS:
                 assert f"{name} {version}" in text, f"{page}: {name} {version}"
