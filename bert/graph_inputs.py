@@ -149,21 +149,27 @@ class Packer:
         encodings: Sequence[Encoding],
         heads: Sequence[Positions],
         compute: Callable[[dict[str, Ints]], Floats],
+        rows: Sequence[int] | None = None,
+        shorten: Callable[[Floats], Floats] = lambda output: output,
     ) -> tuple[list[Floats], int]:
         """Run the graph on a batch, once or more; return each text's output (P_n, K) and the number of tokens computed.
 
         `heads` holds the positions (P_n,) in each text where the head is evaluated. `compute` is called with the inputs
-        of each run and returns the graph's output (P, K); P is never 0, although every P_n may be.
+        of each run and returns the graph's output (P, K); P is never 0, although every P_n may be. `rows` are the numbers
+        of each text's rows in the output where they are not P_n. `shorten` reduces each text's output.
         """
+        rows = list(map(len, heads)) if rows is None else rows
         if not any(map(len, heads)):  # of which ONNX Runtime's reductions make another shape
-            outputs, computed = self.run(encodings, [np.zeros(1, np.intp)] * len(encodings), compute)
+            outputs, computed = self.run(
+                encodings, [np.zeros(1, np.intp)] * len(encodings), compute, rows, shorten
+            )
             return [output[:0] for output in outputs], computed
         outputs = [np.empty(0, np.float32)] * len(encodings)
         computed = 0
         for texts, inputs, tokens in self._runs(encodings, heads):
-            parts = split(compute(inputs), [len(heads[n]) for n in texts])
+            parts = split(compute(inputs), [rows[n] for n in texts])
             for n, part in zip(texts, parts, strict=True):
-                outputs[n] = part
+                outputs[n] = shorten(part)
             computed += tokens
         return outputs, computed
 

@@ -26,6 +26,7 @@ from model_export.numpy_bodies.body import Ints, NumpyBody, Observe
 from model_export.numpy_bodies.deberta import NumpyDeberta
 from model_export.numpy_bodies.modern import NumpyModern
 from model_export.numpy_bodies.mpnet import NumpyMpnet
+from model_export.numpy_bodies.prompted_head import PromptedHead
 
 BATCH_TOKENS = 2048
 """Tokens that are worked out at once: more are no faster, and take memory."""
@@ -56,7 +57,7 @@ class Reference:
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
-        return self._head(self.hidden(ids, segment_ids), positions)
+        return self._head(self.hidden(ids, segment_ids), ids, positions)
 
     def outputs_of(self, encodings: Sequence[Encoding], positions: Sequence[Ints]) -> list[Floats]:
         """Return the outputs of each text at its positions, worked out for many texts at once."""
@@ -64,7 +65,9 @@ class Reference:
         for batch in _batches(encodings):
             (hidden,) = deque(self.layers(batch), maxlen=1)
             texts = np.split(hidden, np.cumsum(list(map(len, batch)))[:-1])
-            found += [self._head(text, positions[n]) for n, text in enumerate(texts, len(found))]
+            found += [
+                self._head(text, encodings[n].ids, positions[n]) for n, text in enumerate(texts, len(found))
+            ]
         return found
 
     def layers(self, encodings: Sequence[Encoding]) -> Iterator[Floats]:
@@ -79,12 +82,14 @@ class Reference:
         (last,) = deque(self._body.layers(ids, segment_ids, [len(ids)]), maxlen=1)
         return last
 
-    def _head(self, hidden: Floats, positions: Ints) -> Floats:
-        """Return the outputs of a text's last vectors (T, H)."""
+    def _head(self, hidden: Floats, ids: Ints, positions: Ints) -> Floats:
+        """Return the outputs of a text's last vectors (T, H) and its ids (T,)."""
         body = self._body
         if self._task.embeds:
             return self._embedding(hidden)[None]
         x: Floats = hidden[positions]
+        if self._spec.label_prompt is not None:
+            return PromptedHead(self._weights, self._spec.label_prompt).outputs(x, ids, positions)
         if self._task.head is Head.VOCABULARY:
             return body.pieces(x)
         x = body.pooled(hidden, x) if self._task.head is Head.POOLED else body.scored(x)

@@ -38,7 +38,7 @@ def describe(
         {name: tensor.shape for name, tensor in weights.items()},
         read_settings(folder),
         embedder,
-        _longest(folder, config.max_position_embeddings),
+        longest(folder, config.max_position_embeddings),
     )
     spec, remarks = spec_from_config(
         files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair
@@ -80,7 +80,7 @@ def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
     return spec, remarks
 
 
-def _longest(folder: Path, positions: int) -> int:
+def longest(folder: Path, positions: int) -> int:
     """Return how many tokens the model and its tokenizer allow. Raises ConfigError for what is not a length."""
     stated = read_object(folder / "tokenizer_config.json").get("model_max_length")
     if stated is None:

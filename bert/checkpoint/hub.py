@@ -12,13 +12,14 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.checkpoint.cached_files import check_whole, damaged_files
+from bert.checkpoint.gliner import GLINER_CONFIG, is_gliner, read_config
 from bert.checkpoint.hub_answers import check_answers, endpoint, explained
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
@@ -76,7 +77,7 @@ def _write(text: str) -> None:
 
 
 INSTALL = 'pip install ".[export]" in a clone of the repository'
-DESCRIPTIONS = ["config.json", ADAPTER_CONFIG]
+DESCRIPTIONS = ["config.json", ADAPTER_CONFIG, GLINER_CONFIG]
 """Files that are downloaded and checked before any other."""
 _TEXTS = frozenset(
     (
@@ -104,6 +105,16 @@ def download(name: HubName) -> Path:
     """
     with explained(name):
         return _download(name)
+
+
+@lru_cache
+def download_texts(name: HubName) -> Path:
+    """Return the folder of a model's files without its weights. Raises as `download` does."""
+    with explained(name):
+        revision, folder = _describe(name)
+        sizes = _sizes(name, revision, folder)
+        _fetch(name, revision, folder, {file: sizes[file] for file in sizes.keys() & _TEXTS})
+    return folder
 
 
 def commit_of(name: HubName) -> str:
@@ -139,15 +150,21 @@ def _weights(folder: str, names: set[str]) -> set[str]:
 
 
 def _download(name: HubName) -> Path:
-    from huggingface_hub import hf_hub_download
-
     revision, folder = _describe(name)
     sizes = _sizes(name, revision, folder)
     if not (_weights("", set(sizes)) or _adapter(sizes)):
         raise CheckpointError(
             f"{name} on the hub holds neither {WEIGHTS} nor {PICKLED}: take the repository of the original weights"
         )
-    missing = [file for file in wanted_files(list(sizes)) if not (folder / file).is_file()]
+    _fetch(name, revision, folder, {file: sizes[file] for file in wanted_files(list(sizes))})
+    return folder
+
+
+def _fetch(name: HubName, revision: "ResolvedRevision", folder: Path, sizes: Mapping[str, int]) -> None:
+    """Download those of some files that are missing, and compare all with what the hub lists."""
+    from huggingface_hub import hf_hub_download
+
+    missing = [file for file in sorted(sizes) if not (folder / file).is_file()]
     if missing:
         total_bytes = sum(sizes[file] for file in missing)
         _check_space(name, total_bytes)
@@ -155,8 +172,7 @@ def _download(name: HubName) -> Path:
             for file in missing:  # in this thread, so that Ctrl-C ends it at once
                 hf_hub_download(name.repo, file, revision=revision, tqdm_class=progress)
             _check_downloaded(name, folder, missing)
-    check_whole(folder, [file for file in wanted_files(list(sizes)) if file not in missing])
-    return folder
+    check_whole(folder, [file for file in sizes if file not in missing])
 
 
 def _check_downloaded(name: HubName, folder: Path, files: Collection[str]) -> None:
@@ -205,7 +221,9 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
     folder = Path(snapshot_download(name.repo, revision=revision, allow_patterns=DESCRIPTIONS))
     _check_downloaded(name, folder, [file for file in DESCRIPTIONS if (folder / file).is_file()])
     try:
-        if (folder / "config.json").is_file():
+        if is_gliner(folder):
+            read_config(folder)
+        elif (folder / "config.json").is_file():
             BertConfig.read(folder)
         elif (folder / ADAPTER_CONFIG).is_file():
             read_adapter_config(folder)

@@ -12,7 +12,7 @@ from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import TaskSpec
+from bert.tasks.spec import LabelPrompt, TaskSpec
 from bert.tasks.task import Head, Task
 
 Weights = dict[str, NDArray[np.float32]]
@@ -21,6 +21,9 @@ DECODER = f"{MLM_HEAD}.decoder.weight"
 ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
 DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
+SPANS, LABELS, SCORER = "span_rep_layer.span_rep_layer", "prompt_rep_layer", "scorer"
+PROJECTION, LSTM = "token_rep_layer.projection", "rnn.lstm"
+"""Parts of a head for labels of the request, by GLiNER's names."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 """Tensors of old checkpoints that are not weights."""
@@ -48,8 +51,39 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[Shape]:
     if task.head is Head.VOCABULARY:
         yield from body.vocabulary_shapes(config)
         return
+    if spec.label_prompt is not None:
+        yield from _prompted_shapes(h, spec.label_prompt)
+        return
     yield from body.pooler_shapes(config) if task.head is Head.POOLED else body.scorer_shapes(config)
     yield from layer_shapes(head_name(config, task), (task.head_outputs(spec), h))
+
+
+def _prompted_shapes(hidden: int, prompt: LabelPrompt) -> Iterator[Shape]:
+    """Yield the tensors of a head for labels of the request."""
+    width = prompt.width
+    if width != hidden:
+        yield from layer_shapes(PROJECTION, (width, hidden))
+    for layer in range(prompt.lstm_layers):
+        for suffix in (f"_l{layer}", f"_l{layer}_reverse"):
+            for kind, inputs in (("ih", width), ("hh", width // 2)):
+                yield f"{LSTM}.weight_{kind}{suffix}", (2 * width, inputs)
+                yield f"{LSTM}.bias_{kind}{suffix}", (2 * width,)
+    if not prompt.judges_spans:
+        yield from layer_shapes(f"{SCORER}.proj_token", (2 * width, width))
+        yield from layer_shapes(f"{SCORER}.proj_label", (2 * width, width))
+        yield from layer_shapes(f"{SCORER}.out_mlp.0", (4 * width, 3 * width))
+        yield from layer_shapes(f"{SCORER}.out_mlp.3", (3, 4 * width))
+        return
+    is_plain = prompt.span_mode == "marker"
+    inner = 2 * width if is_plain else 4 * width
+    parts = {f"{SPANS}.project_start": (inner, width), f"{SPANS}.project_end": (inner, width)}
+    if is_plain:
+        yield from layer_shapes(f"{SPANS}.out_project", (width, 2 * width))
+    else:
+        parts[f"{SPANS}.out_project"] = (inner, 2 * width)
+    for name, first in {**parts, LABELS: (4 * width, width)}.items():
+        yield from layer_shapes(f"{name}.0", first)
+        yield from layer_shapes(f"{name}.3", (width, first[0]))
 
 
 def _dense_shapes(width: int, spec: TaskSpec) -> Iterator[Shape]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from bert.errors import CheckpointError, displayed
 from bert.files import absence, read_json
 
-_DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
+_DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json", "gliner_config.json")
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 # The first that is there is read. An index names the files of weights in shards.

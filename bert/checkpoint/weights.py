@@ -15,12 +15,13 @@ from bert.bodies.body import SEGMENTS
 from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
+from bert.checkpoint.gliner import GLINER_CONFIG, base_folder, is_gliner, read_gliner
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
-from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular
+from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular, read_object
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
@@ -213,6 +214,12 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
 
 
 def _read_full(folder: Path, stated: Stated) -> Checkpoint:
+    if is_gliner(folder):
+        tensors = {name: tensor for file in weight_files(folder) for name, tensor in _read_file(file).items()}
+        config, spec, weights, tokenizer = read_gliner(folder, tensors)
+        base = base_folder(folder, read_object(folder / GLINER_CONFIG))
+        sources = _sources(folder) | ({} if base is None else {"base": _sources(base)})
+        return Checkpoint(config, spec, weights, tokenizer, sources)
     if (folder / "task.json").is_file():
         checkpoint = _read_whole(folder, TaskSpec.read(folder))
         _check_pooling(folder, checkpoint)

@@ -4,10 +4,19 @@ from bert.tasks.classification import ClassificationTask
 from bert.tasks.fill_mask import FillMaskTask
 from bert.tasks.multiple_choice import MultipleChoice
 from bert.tasks.ner import NerTask
+from bert.tasks.open_ner.task import OpenNerTask
 from bert.tasks.qa import QaTask
 from bert.tasks.similarity import SimilarityTask
 from bert.tasks.task import Task
 
-_ALL = (ClassificationTask(), NerTask(), QaTask(), SimilarityTask(), MultipleChoice(), FillMaskTask())
+_ALL = (
+    ClassificationTask(),
+    NerTask(),
+    OpenNerTask(),
+    QaTask(),
+    SimilarityTask(),
+    MultipleChoice(),
+    FillMaskTask(),
+)
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Name → task."""

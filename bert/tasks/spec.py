@@ -11,7 +11,7 @@ from typing import Any, get_origin
 from bert.errors import CheckpointError, ConfigError
 from bert.files import read_json
 
-TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
+TASK_NAMES = ("classification", "ner", "open_ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
@@ -20,6 +20,10 @@ IGNORED_WORDS = ("symbols", "handles", "punctuation")
 """Kinds of words that `left_out` keeps out of entities: symbols such as emoji, names after an at sign, punctuation alone."""
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
+SPAN_MODES = ("markerV0", "marker", "token_level")
+"""Heads of models for labels of the request, by GLiNER's names."""
+MAX_SPAN_WORDS = 128
+"""Most words of an entity that a graph is written for: each number of words is a part of its own."""
 SCHEMA_VERSION = 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -56,6 +60,56 @@ class DenseLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelPrompt:
+    """How a model for labels of the request reads them before a text, and what its head is made of."""
+
+    label_id: int
+    """Id of the special token before each label."""
+    separator_id: int
+    """Id of the special token between the labels and the text."""
+    span_mode: str
+    """One of SPAN_MODES."""
+    width: int
+    """Numbers of a vector in the head."""
+    max_width: int = 12
+    """Most words of an entity, of a model that judges spans; words that two windows share at least."""
+    max_words: int = 384
+    """Most words of a text, or window, that the model was made for."""
+    lstm_layers: int = 1
+    """Layers of the LSTM over the words; 0 where there is none."""
+    reads_label: bool = False
+    """A label's vector is that of the piece after its token, not of the token itself."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        if self.span_mode not in SPAN_MODES:
+            raise ConfigError(f"span_mode is {self.span_mode!r}; read are {', '.join(SPAN_MODES)}")
+        sizes = (
+            self.label_id,
+            self.separator_id,
+            self.width,
+            self.max_width,
+            self.max_words,
+            self.lstm_layers,
+        )
+        if any(type(value) is not int or value < 0 for value in sizes):
+            raise ConfigError(f"label_prompt ({self}) must have whole numbers from 0 on")
+        if not 1 <= self.max_width <= MAX_SPAN_WORDS or not self.max_words:
+            raise ConfigError(
+                f"max_width ({self.max_width}) must be 1 to {MAX_SPAN_WORDS}, and max_words 1 or more"
+            )
+        if not self.width or self.width % 2:
+            raise ConfigError(
+                f"width ({self.width}) must be even: its halves read the words in each direction"
+            )
+
+    @property
+    def judges_spans(self) -> bool:
+        """Tell whether the head judges spans; else it judges each word as a start, an end and an inside."""
+        return self.span_mode != "token_level"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """The task, its labels and the limits that decoding needs. Lengths are tokens, special ones included."""
 
@@ -85,6 +139,8 @@ class TaskSpec:
     """NER only: the tags are the best sequence that BIO allows, not each word's best."""
     left_out: tuple[str, ...] = ()
     """NER only: kinds of words that no entity has, of IGNORED_WORDS."""
+    label_prompt: LabelPrompt | None = None
+    """Open NER only: how labels are read before a text."""
     max_tokens: int = 512
     long_texts: str = "cut"
     """Classification only: training and its scores cut a text over `max_tokens` ("cut"), or read it in "windows"."""
@@ -120,6 +176,8 @@ class TaskSpec:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be at least {least}")
         if not 0 <= self.stride < self.max_tokens - 2:
             raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
+        if (self.task == "open_ner") != isinstance(self.label_prompt, LabelPrompt):
+            raise ConfigError(f"label_prompt is for open_ner, which needs it; task is {self.task}")
         self._check_embedding()
         self._check_examples()
         self._check_labels()
@@ -201,6 +259,8 @@ class TaskSpec:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
         lists: dict[str, Any] = {"dense": _dense(values.get("dense", ()))}
+        if (prompt := values.get("label_prompt")) is not None:
+            lists["label_prompt"] = _label_prompt(prompt)
         for name in ("labels", "left_out"):
             texts = values.get(name, ())
             if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
@@ -248,6 +308,14 @@ def _dense(layers: Any) -> tuple[DenseLayer, ...]:
         raise ConfigError(
             f"dense must be a list of layers with out_features and activation: {layers!r}"
         ) from None
+
+
+def _label_prompt(values: Any) -> LabelPrompt:
+    """Return the label prompt of a `task.json`. Raises ConfigError."""
+    try:
+        return LabelPrompt(**values)
+    except TypeError as error:
+        raise ConfigError(f"label_prompt ({values!r}) is not complete: {error}") from None
 
 
 def _is_number(value: object) -> bool:

@@ -22,6 +22,7 @@ class Head(Enum):
     POOLED = "the pooler (a linear layer and an activation), then one linear layer"
     VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
     EMBEDDING = "pooling to a vector, perhaps dense layers after it"
+    PROMPTED = "words, or spans of them, beside labels that stand before the text"
 
 
 class Reads(Enum):
@@ -98,6 +99,10 @@ class Task:
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions (P,) of a text, among its own tokens, where the head is evaluated: that of [CLS]."""
         return np.zeros(1, np.intp)
+
+    def output_rows(self, encoding: Encoding) -> int:
+        """Return how many rows of the graph's output are a text's: one for each position."""
+        return len(self.head_positions(encoding))
 
     def usual_stride(self, max_tokens: int) -> int:
         """Return the tokens that neighbouring windows of a long text share where nothing else is said."""

@@ -16,6 +16,7 @@ from bert.tasks.task import Head
 from model_export.graph.bodies import graph_body
 from model_export.graph.embedding import write_embedding
 from model_export.graph.graph_builder import GraphWriter
+from model_export.graph.prompted_head import write_prompted_head
 
 
 def build_graph(
@@ -26,7 +27,8 @@ def build_graph(
 ) -> onnx.ModelProto:
     """Return the graph of encoder and head; `make_ops` are the operators of the config's body (`graph_body`) on a device.
 
-    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, E); all float32.
+    Output: `logits` (P, K), for fill_mask (P, V), for open_ner a row for each word and label of a
+    text, or for similarity `embeddings` (N, E); all float32.
     """
     writer, task, body = GraphWriter(), TASKS[spec.task], graph_body(config)
     ops = make_ops(writer, config, weights)
@@ -35,7 +37,10 @@ def build_graph(
     ops.inputs(text_ids=needs_all, one_position=one_position)
     x = body.write_layers(ops, one_position=one_position, gathers=not needs_all)
     text_ids = ops.text_ids() if needs_all else None
-    if task.embeds:
+    if spec.label_prompt is not None:
+        logits = write_prompted_head(writer, ops.to_float32(x), ops.text_ids(), spec.label_prompt, weights)
+        writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
+    elif task.embeds:
         embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
         writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
     else:

@@ -82,7 +82,8 @@ class GraphSession:
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return each text's rows of the output, all texts in one batch."""
         encodings, heads = [text.encoding for text in texts], [text.positions for text in texts]
-        return self._packer.run(encodings, heads, self._compute)[0]
+        rows = [len(text.positions) if text.rows is None else text.rows for text in texts]
+        return self._packer.run(encodings, heads, self._compute, rows)[0]
 
     def _compute(self, inputs: Mapping[str, Ints]) -> Floats:
         output: Floats = self._session.run(None, {name: inputs[name] for name in self._names})[0]
@@ -199,6 +200,8 @@ class Fp16(Exporter):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
+        if checkpoint.spec.label_prompt is not None:
+            raise ExportError("fp16 is not built for models that take labels: export with --precision fp32")
         return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cuda)
 
     def _open(self, checkpoint: Checkpoint) -> None:

@@ -40,6 +40,8 @@ class EncodedText:
     encoding: Encoding
     positions: NDArray[np.intp]
     """(P,) among the text's own tokens."""
+    rows: int | None = None
+    """Number of its rows in the graph's output; None where each position has one."""
 
     def __len__(self) -> int:
         """Return the number of tokens."""
@@ -48,7 +50,7 @@ class EncodedText:
 
 def make_text(encoding: Encoding, task: str) -> EncodedText:
     """Choose the positions as the service does."""
-    return EncodedText(encoding, TASKS[task].head_positions(encoding))
+    return EncodedText(encoding, TASKS[task].head_positions(encoding), TASKS[task].output_rows(encoding))
 
 
 def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import POOLINGS, PROBLEM_TYPES, TASK_NAMES, DenseLayer, TaskSpec
+from bert.tasks.spec import POOLINGS, PROBLEM_TYPES, SPAN_MODES, TASK_NAMES, DenseLayer, LabelPrompt, TaskSpec
 
 SPECS = st.builds(
     TaskSpec,
-    task=st.sampled_from(TASK_NAMES),
+    task=st.sampled_from([name for name in TASK_NAMES if name != "open_ner"]),
     labels=st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
     problem_type=st.sampled_from(PROBLEM_TYPES),
     activation=st.sampled_from(["", "sigmoid", "identity"]),
@@ -38,7 +38,23 @@ SPECS = st.builds(
 )
 
 
-@given(spec=SPECS)
+PROMPTED = st.builds(
+    TaskSpec,
+    task=st.just("open_ner"),
+    label_prompt=st.builds(
+        LabelPrompt,
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.sampled_from(SPAN_MODES),
+        st.sampled_from([2, 64]),
+        max_width=st.integers(1, 128),
+        lstm_layers=st.integers(0, 2),
+        reads_label=st.booleans(),
+    ),
+)
+
+
+@given(spec=SPECS | PROMPTED)
 def test_what_is_written_is_read_again(spec: TaskSpec) -> None:
     assert TaskSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 
@@ -158,6 +174,30 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_file_says_what_it_is_for(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="it says what the checkpoint was fine-tuned for"):
         TaskSpec.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"span_mode": "conv"}, "span_mode is 'conv'"),
+        ({"max_width": 129}, "1 to 128"),
+        ({"max_words": 0}, "max_words 1 or more"),
+        ({"width": 3}, "must be even"),
+        ({"lstm_layers": -1}, "whole numbers"),
+        ({"label_id": True}, "whole numbers"),
+        ({"color": 1}, "not complete"),
+    ],
+)
+def test_a_label_prompt_that_breaks_a_rule_is_refused(changed: dict[str, Any], message: str) -> None:
+    prompt = {"label_id": 1, "separator_id": 2, "span_mode": "marker", "width": 4, **changed}
+    with pytest.raises(ConfigError, match=message):
+        TaskSpec.from_dict({"task": "open_ner", "label_prompt": prompt})
+
+
+@pytest.mark.parametrize("values", [{"task": "open_ner"}, {"task": "qa", "label_prompt": {}}])
+def test_a_label_prompt_is_for_its_task(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="label_prompt"):
+        TaskSpec.from_dict(values)
 
 
 def test_each_known_name_has_its_task() -> None:

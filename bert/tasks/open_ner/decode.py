@@ -1,0 +1,130 @@
+"""Scores of spans, or of words, to entities: which of those over a threshold stand beside one another."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bert.encoding import Ints, Window
+from bert.tasks.ner import Entity
+from bert.tasks.spec import LabelPrompt
+from bert.tasks.task import Floats, sigmoid
+
+FLOOR = 0.01
+"""Probabilities below it do not leave the engine, so that no request can ask for them."""
+START, END, INSIDE = range(3)
+"""Columns of the scores of a model that judges words."""
+_Found = tuple[int, int, int]
+"""First word, last word and label of an entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """What is asked of the entities."""
+
+    threshold: float = 0.5
+    """Probability that an entity must exceed, at least FLOOR."""
+    flat: bool = True
+    """No two entities overlap; else one may lie within another."""
+    multi_label: bool = False
+    """The same words may be entities of several labels."""
+    join: bool = False
+    """Neighbouring entities of one label, with nothing or blanks between them, are one."""
+
+
+def candidates(logits: Floats) -> Floats:
+    """Return row, column and logit (M, 3) of all logits (W * C, K) over FLOOR; float32 holds rows up to 2 ** 24."""
+    rows, columns = np.nonzero(logits > np.log(FLOOR / (1 - FLOOR)))
+    found: Floats = np.stack([rows, columns, logits[rows, columns]], axis=1).astype(np.float32)
+    return found
+
+
+def decode(
+    text: str,
+    bounds: Ints,
+    labels: Sequence[str],
+    windows: Sequence[Window],
+    found: Sequence[Floats],
+    prompt: LabelPrompt,
+    how: Choosing,
+) -> list[Entity]:
+    """Return the entities of a text, in its order, by the `candidates` of each of its windows.
+
+    `bounds` (W, 2) are those of its words. As in `gliner`, the most probable ones come first, then those that they leave
+    room for; of equal ones the first in the text, then the narrower, then that of the first label.
+    """
+    scores: dict[_Found, float] = {}
+    of_window = _spans if prompt.judges_spans else _runs
+    for window, rows in zip(windows, found, strict=True):
+        for (first, last, label), score in of_window(rows, len(labels), how.threshold):
+            key = first + window.start, last + window.start, label
+            scores[key] = max(scores.get(key, 0.0), score)
+    best_first = sorted(sorted(scores), key=lambda key: -scores[key])
+    entities = []
+    for first, last, label in sorted(_chosen(best_first, how), key=lambda key: key[0]):
+        start, end = int(bounds[first, 0]), int(bounds[last, 1])
+        entities.append(Entity(text[start:end], labels[label], start, end, scores[first, last, label]))
+    return _joined(text, entities) if how.join else entities
+
+
+def _spans(rows: Floats, labels: int, threshold: float) -> Iterator[tuple[_Found, float]]:
+    """Yield the spans over the threshold; a column is one less than the words of a span."""
+    scores = sigmoid(rows[:, 2])
+    over = scores.astype(np.float64) > threshold
+    places, columns = rows[over, 0].astype(np.int64), rows[over, 1].astype(np.int64)
+    for place, column, score in zip(places.tolist(), columns.tolist(), scores[over].tolist(), strict=True):
+        word, label = divmod(place, labels)
+        yield (word, word + column, label), score
+
+
+def _runs(rows: Floats, labels: int, threshold: float) -> Iterator[tuple[_Found, float]]:
+    """Yield the words from a start to an end of its label with nothing but insides between; the least score counts."""
+    of_column: dict[int, dict[int, float]] = defaultdict(dict)
+    scores = sigmoid(rows[:, 2]).tolist()
+    for (place, column), score in zip(rows[:, :2].astype(np.int64).tolist(), scores, strict=True):
+        of_column[column][place] = score
+    inside, ends = of_column[INSIDE], of_column[END]
+    for start, score in of_column[START].items():
+        place, least = start, score
+        while score > threshold and (within := inside.get(place, 0.0)) >= threshold:
+            least = min(least, within)
+            if (end := ends.get(place, 0.0)) > threshold:
+                yield (start // labels, place // labels, start % labels), min(least, end)
+            place += labels
+
+
+def _chosen(best_first: Sequence[_Found], how: Choosing) -> Iterator[_Found]:
+    """Yield those that stand beside all that came before."""
+    taken: dict[int, list[_Found]] = defaultdict(list)
+    longest = 0
+    for span in best_first:
+        first, last, _ = span
+        near = (other for start in range(first - longest, last + 1) for other in taken.get(start, ()))
+        if not any(_clash(span, other, how) for other in near):
+            taken[first].append(span)
+            longest = max(longest, last - first)
+            yield span
+
+
+def _clash(one: _Found, other: _Found, how: Choosing) -> bool:
+    if one[:2] == other[:2]:
+        return not how.multi_label
+    if one[0] > other[1] or other[0] > one[1]:
+        return False
+    within = (one[0] <= other[0] and one[1] >= other[1]) or (other[0] <= one[0] and other[1] >= one[1])
+    return how.flat or not within
+
+
+def _joined(text: str, entities: Sequence[Entity]) -> list[Entity]:
+    """Join neighbours of one label; the score is the lower one."""
+    found = list[Entity]()
+    for entity in entities:
+        last = found[-1] if found else None
+        if last is None or last.label != entity.label or text[last.end : entity.start].strip():
+            found.append(entity)
+        elif entity.end > last.end:
+            joined = text[last.start : entity.end]
+            score = min(last.score, entity.score)
+            found[-1] = replace(last, text=joined, end=entity.end, score=score)
+    return found

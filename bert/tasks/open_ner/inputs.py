@@ -1,0 +1,121 @@
+"""Labels and words as the model reads them: [CLS] <<ENT>> label <<ENT>> label <<SEP>> words [SEP]. W words, C labels."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding, Ints, Window
+from bert.errors import InputError
+from bert.tasks.spec import LabelPrompt, TaskSpec
+from bert.tokenizer import Tokenizer
+
+_WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
+"""A word as `gliner` splits them."""
+LABEL, WORD = 1, 0
+"""Sequence ids of the places of labels' vectors, and of words."""
+_NO_OFFSETS = np.zeros((0, 2), np.int32)
+_TEXT_SHARE = 4
+"""Divisor of the model's tokens that gives how many must be left to a text beside its labels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """Words of one text; one without pieces, such as a zero-width space, is left out."""
+
+    bounds: Ints
+    """(W, 2): start and end in the text, in code points."""
+    ids: Sequence[Ints]
+    """Ids of each word's pieces, at least one."""
+
+    @classmethod
+    def of(cls, bounds: Sequence[tuple[int, int]], ids: Sequence[Ints]) -> "Words":
+        """Leave out the words without pieces."""
+        kept = [place for place, each in enumerate(ids) if len(each)]
+        return cls(
+            np.array([bounds[place] for place in kept], np.int32).reshape(-1, 2), [ids[n] for n in kept]
+        )
+
+
+def word_bounds(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each word of a text, in code points."""
+    return [found.span() for found in _WORD.finditer(text)]
+
+
+def prompt_ids(labels: Sequence[Ints], prompt: LabelPrompt) -> tuple[Ints, list[int]]:
+    """Return what stands before the words, and the places in it of the labels' vectors, of the ids of C labels."""
+    ids, places = list[int](), list[int]()
+    for label in labels:
+        places.append(len(ids) + prompt.reads_label)
+        ids += [prompt.label_id, *label]
+    return np.array([*ids, prompt.separator_id], np.int32), places
+
+
+def room(before: int, spec: TaskSpec) -> int:
+    """Return how many pieces of a text fit beside `before` ids of labels.
+
+    Raises InputError where they are less than a quarter of what the model reads.
+    """
+    left = spec.max_tokens - 2 - before
+    if left < spec.max_tokens // _TEXT_SHARE:
+        raise InputError(
+            f"take {before} of the {spec.max_tokens} tokens that the model reads, and may take "
+            f"{spec.max_tokens - 2 - spec.max_tokens // _TEXT_SHARE}: send fewer or shorter ones"
+        )
+    return left
+
+
+def cuts(lengths: Sequence[int], room: int, prompt: LabelPrompt) -> Iterator[tuple[int, int]]:
+    """Yield first word and end of each window, of words with so many pieces.
+
+    Neighbours share as many words as an entity may have, or half of the first one's, or what leaves room for the next word.
+    """
+    start, words = 0, len(lengths)
+    while start < words:
+        end, taken = start, 0
+        while end < words and end - start < prompt.max_words and (taken := taken + lengths[end]) <= room:
+            end += 1
+        end = max(end, start + 1)  # of a longer word the first pieces are read
+        yield start, end
+        if end == words:
+            return
+        start = max(start + 1, end - min(prompt.max_width, (end - start) // 2))
+        while start < end and sum(lengths[start : end + 1]) > room:  # a long word comes next
+            start += 1
+
+
+def windows(
+    words: Words, before: tuple[Ints, Sequence[int]], tokenizer: Tokenizer, spec: TaskSpec
+) -> list[Window]:
+    """Return the runs that read a text's words, each behind what `prompt_ids` gave; they count words, not pieces.
+
+    Raises InputError as `room` does.
+    """
+    assert spec.label_prompt is not None
+    left = room(len(before[0]), spec)
+    bounds = cuts([min(len(each), left) for each in words.ids], left, spec.label_prompt)
+    return [Window(_encoding(words.ids[a:b], before, tokenizer, left), a, b) for a, b in bounds]
+
+
+def _encoding(
+    words: Sequence[Ints], before: tuple[Ints, Sequence[int]], tokenizer: Tokenizer, left: int
+) -> Encoding:
+    pieces = [ids[:left] for ids in words]
+    ids = np.concatenate([[tokenizer.cls_id], before[0], *pieces, [tokenizer.sep_id]]).astype(np.int32)
+    word_ids, sequence_ids = np.full(len(ids), -1, np.int32), np.full(len(ids), -1, np.int32)
+    labels = 1 + np.array(before[1], np.intp)
+    word_ids[labels], sequence_ids[labels] = np.arange(len(labels)), LABEL
+    text = slice(1 + len(before[0]), len(ids) - 1)
+    word_ids[text] = np.repeat(np.arange(len(pieces)), [len(each) for each in pieces])
+    sequence_ids[text] = WORD
+    return Encoding(ids, np.zeros_like(ids), _NO_OFFSETS, word_ids, sequence_ids)
+
+
+def places(encoding: Encoding) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the places of the labels' vectors (C,) and of each word's first piece (W,) among the encoding's tokens."""
+    sequences, words = encoding.sequence_ids, encoding.word_ids
+    is_word = (sequences == WORD) & (words >= 0)
+    is_word[1:] &= (words[1:] != words[:-1]) | (sequences[:-1] != WORD)
+    return np.flatnonzero(sequences == LABEL), np.flatnonzero(is_word)
