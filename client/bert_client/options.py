@@ -47,8 +47,16 @@ class NerOptions(Options, total=False):
 
     min_score: float | None
     """Lowest score of an entity. Default: none is left out."""
-    labels: list[str] | None
-    """Types of the entities to keep. Default: all."""
+    labels: list[str] | dict[str, str] | None
+    """Types of the entities to keep, by default all; or labels to find, or what is read for each."""
+    threshold: float | None
+    """Score that an entity of a label to find must exceed. Default: 0.5."""
+    flat: bool | None
+    """No two entities of labels to find overlap. Default: true."""
+    multi_label: bool | None
+    """The same words may be entities of several labels to find. Default: false."""
+    join: bool | None
+    """Neighbouring entities of one label to find are one. Default: false."""
     aggregation: Literal["first", "average", "max", "simple", "none"] | None
     """Way from the model's pieces to entities. Default: first."""
     left_out: list[Literal["symbols", "handles", "punctuation"]] | None

@@ -61,7 +61,9 @@ class PredictSettings(CommandSettings):
     truncate: bool = Field(
         False, description="Cut texts at the model's length. Without it a longer one is a bad row."
     )
-    threshold: float | None = Field(None, ge=0, le=1, description="Lowest score of a label in `scores`.")
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="Lowest score of a label in `scores`, or of an entity of `labels`."
+    )
     temperature: float | None = Field(
         None, gt=0, le=100, description="Divisor of a classifier's logits before softmax or sigmoid."
     )
@@ -75,14 +77,20 @@ class PredictSettings(CommandSettings):
     min_score: float | None = Field(None, ge=0, le=1, description="Entities with a lower score are left out.")
     labels: Annotated[list[str] | None, NoDecode] = Field(
         None,
-        description="Types of the entities to keep, separated by commas; or, for a model of natural language inference, "
-        "labels to choose from. Default: all of the model's own.",
+        description="Types of the entities to keep, separated by commas; or, for a model that takes labels, those to choose "
+        "from or to find. Default: all of the model's own.",
     )
     template: str | None = Field(
         None, description="Hypothesis of each of `labels`, with {} in its place. Default: This example is {}."
     )
     multi_label: bool = Field(
         False, description="Judge each of `labels` by itself: several may hold, or none."
+    )
+    flat: bool | None = Field(
+        None, description="Of `labels` of any kind: no two entities overlap. Default: true."
+    )
+    join: bool = Field(
+        False, description="Of `labels` of any kind: neighbouring entities of one label are one."
     )
     left_out: Annotated[list[LeftOut] | None, NoDecode] = Field(
         None,
@@ -137,4 +145,5 @@ class PredictSettings(CommandSettings):
         from service.tasks.table import BY_ROW  # takes long to import
 
         known = {name for task in BY_ROW.values() for name in task.options}
-        return {name: value for name, value in self if name in known and value not in (None, False)}
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        return {name: value for name, value in self if name in known and value != defaults[name]}

@@ -85,9 +85,12 @@ class OnnxEngine:
         replayed = self._replay(encodings, positions)
         if replayed is not None:
             output, computed_tokens = replayed
-            found = split(self._task.shorten(output), [len(each) for each in positions])
+            found = [self._task.shorten(each) for each in split(output, list(map(len, positions)))]
         else:
-            found, computed_tokens = self._packer.run(encodings, positions, self._compute)
+            rows = [self._task.output_rows(encoding) for encoding in encodings]
+            found, computed_tokens = self._packer.run(
+                encodings, positions, self._compute, rows, self._task.shorten
+            )
         tokens = sum(len(encoding) for encoding in encodings)
         return Outputs(found, 1.0 - tokens / computed_tokens)
 
@@ -145,10 +148,9 @@ class OnnxEngine:
             return None
 
     def _compute(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
-        """Run the graph and shorten its output."""
+        """Run the graph."""
         with self._slots:
-            output = self._run_session(inputs)
-        return self._task.shorten(output)
+            return self._run_session(inputs)
 
     def _release_memory(self) -> None:
         """Free what the arena keeps for later runs; onnxruntime does so at the end of a run that asks for it."""

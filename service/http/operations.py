@@ -220,7 +220,7 @@ def _info(
         entity_types=list(TagScheme.of(spec.labels).types) if TASKS[spec.task].has_tags else [],
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
-        takes_labels=inference_of(spec) is not None,
+        takes_labels=inference_of(spec) is not None or spec.label_prompt is not None,
         embedding_size=model.embedding_size,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,

@@ -220,10 +220,12 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
         value = content.get(name)
         if isinstance(value, dict) and name in model.nested:
             errors += _map_errors(name, value, max_texts)
+        elif isinstance(value, dict | list) and name in model.names and len(value) > MAX_NAMES:
+            errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
+        elif isinstance(value, dict) and name in model.names:
+            errors += _map_errors(name, value, MAX_NAMES)
         elif name in model.nested and name in content and (value is not None or known[name].is_required()):
             errors += _nested_errors(name, value, max_texts)
-        elif isinstance(value, list) and name in model.names and len(value) > MAX_NAMES:
-            errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
         elif isinstance(value, list) and name in _list_fields(model):
             errors += _list_errors(name, value, MAX_NAMES if name in model.names else max_texts)
     return errors

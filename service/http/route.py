@@ -238,8 +238,8 @@ class TaskRoute(APIRoute):
     """Answer a body of lines (LINES) line by line."""
     needs_engine: bool = True
     """The engine runs its requests, and they are refused unread while its queue is full."""
-    model_task: str | None = None
-    """Task of the models that may answer; None where the path does not tell."""
+    model_tasks: tuple[str, ...] = ()
+    """Tasks of the models that may answer; none where the path does not tell."""
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
         """Take the type of the endpoint's parameter `body` as the request's schema."""
@@ -267,7 +267,8 @@ class TaskRoute(APIRoute):
         models, named = request.registry.models, str(request.path_params.get("model", ""))
         if named in models:
             return [models[named].id]
-        return [model.id for model in models.values() if self.model_task in (None, model.spec.task)]
+        tasks = self.model_tasks
+        return [model.id for model in models.values() if not tasks or model.spec.task in tasks]
 
     async def _answer_line(self, scope: Scope, line: bytes) -> Response:
         request = TaskRequest(scope, _never)
@@ -338,5 +339,5 @@ def task_routes(tasks: Iterable[ServedTask[Any]], route: type[TaskRoute] = TaskR
         )
         added = router.routes[-1]
         assert isinstance(added, TaskRoute)
-        added.needs_engine, added.model_task = task.needs_engine, task.model_task
+        added.needs_engine, added.model_tasks = task.needs_engine, task.model_tasks
     return router.routes

@@ -60,22 +60,7 @@ class LabelSets:
         total = sum(len(self.of_text(item)) for item in range(len(text)))
         if total > limit:
             raise InvalidRequestError([too_many_texts(f"{self.hypotheses.name} of all texts", total, limit)])
-        errors = [
-            FieldError(self.hypotheses.where(item), "has no label; send at least one")
-            for item, labels in enumerate(self.labels)
-            if not labels
-        ]
-        for item, labels in enumerate(self.labels):
-            for number, (label, hypothesis) in enumerate(
-                zip(labels, self.hypotheses.lists[item], strict=True)
-            ):
-                where = self.hypotheses.where(item, number)
-                if not label.strip() or not hypothesis.strip():
-                    errors.append(FieldError(where, "is empty"))
-                elif labels.index(label) < number:
-                    errors.append(FieldError(where, f"is {displayed(label)!r}, which is there already"))
-        if errors:
-            raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
+        check_labels(self.labels, self.hypotheses)
 
     def size(self, texts: int, top_k: int | None) -> int:
         """Return the most bytes of the results of so many texts."""
@@ -84,6 +69,24 @@ class LabelSets:
             RESULT_BYTES + each[0] + sum(size + SCORE_BYTES for size in each[:top_k]) for each in sizes
         ]
         return sum(of_sets) if self.hypotheses.is_nested else texts * of_sets[0]
+
+
+def check_labels(sets: list[list[str]], texts: TextLists) -> None:
+    """Refuse sets without a label, blank and equal labels, and labels whose text is blank."""
+    errors = [
+        FieldError(texts.where(item), "has no label; send at least one")
+        for item, labels in enumerate(sets)
+        if not labels
+    ]
+    for item, labels in enumerate(sets):
+        for number, (label, text) in enumerate(zip(labels, texts.lists[item], strict=True)):
+            where = texts.where(item, number)
+            if not label.strip() or not text.strip():
+                errors.append(FieldError(where, "is empty"))
+            elif labels.index(label) < number:
+                errors.append(FieldError(where, f"is {displayed(label)!r}, which is there already"))
+    if errors:
+        raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
 
 
 def find_open(registry: Registry) -> Model | None:

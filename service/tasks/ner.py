@@ -1,8 +1,9 @@
 """Entities of texts: /ner."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from itertools import chain
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -11,15 +12,18 @@ from bert.errors import FieldError, InvalidRequestError, displayed
 from bert.tasks import aggregation, ner
 from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.ner import Entity
+from bert.tasks.open_ner.decode import FLOOR, Choosing
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
-from service.engine.models import Floats, Model
-from service.pipeline.inputs import Texts
+from service.engine.models import Floats, Model, Registry
+from service.pipeline.inputs import TextLists, Texts
 from service.pipeline.pipeline import BoundedTokenizer, window_tokens
+from service.tasks.open_ner import TASK, find_entities, refuse_fields
 from service.tasks.schema import (
     Example,
     HasBounds,
+    Hypotheses,
     ModelName,
     NonEmpty,
     Schema,
@@ -27,11 +31,24 @@ from service.tasks.schema import (
     Text,
     TypedDict,
     complete,
+    number,
     spans_size,
 )
 from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
 Stretch = TypeVar("Stretch", bound=HasBounds)
+
+
+Threshold = Annotated[
+    float,
+    Field(ge=FLOOR, lt=1),
+    number(f"a number of at least {FLOOR} and below 1", lambda value: FLOOR <= value < 1),
+]
+_CHOOSING = tuple(field.name for field in fields(Choosing))
+OPEN_EXAMPLE: Example = {
+    "text": "Ada Lovelace took the 8:15 train from London to see the Analytical Engine.",
+    "labels": ["person", "city", "time", "machine"],
+}
 
 
 class NerRequest(Schema):
@@ -44,8 +61,28 @@ class NerRequest(Schema):
     min_score: Share | None = Field(
         None, description="Entities with a lower score are left out. Default: none are."
     )
-    labels: NonEmpty[str] | None = Field(
-        None, description="Types of the entities to keep: `entity_types` of /models. Default: all types."
+    labels: NonEmpty[str] | Hypotheses | None = Field(
+        None,
+        description="Types of the entities to keep: `entity_types` of /models. Default: all types. A model that takes "
+        "labels (`takes_labels` of /models) finds entities of any: a list, or an object of what it reads for each label.",
+    )
+    threshold: Threshold | None = Field(
+        None, description="Of `labels` of any kind: score that an entity must exceed. Default: 0.5."
+    )
+    flat: bool | None = Field(
+        None,
+        strict=True,
+        description="Of `labels` of any kind: no two entities overlap. False: one may lie within another. Default: true.",
+    )
+    multi_label: bool | None = Field(
+        None,
+        strict=True,
+        description="Of `labels` of any kind: the same words may be entities of several labels. Default: false.",
+    )
+    join: bool | None = Field(
+        None,
+        strict=True,
+        description="Of `labels` of any kind: neighbouring entities of one label are one. Default: false.",
     )
     aggregation: Aggregation = Field(
         Aggregation.FIRST,
@@ -61,6 +98,12 @@ class NerRequest(Schema):
     )
     model: ModelName = None
 
+    @property
+    def open_fields(self) -> list[str]:
+        """Names of the fields that only models for labels of the request read."""
+        given = [name for name in _CHOOSING if getattr(self, name) is not None]
+        return [*given, *(["labels"] if isinstance(self.labels, dict) else [])]
+
 
 @complete
 class NerResult(TypedDict):
@@ -72,7 +115,7 @@ class NerResult(TypedDict):
 class Ner(ServedTask[NerRequest]):
     """Find the entities of texts."""
 
-    path, model_task = "/ner", "ner"
+    path, model_task, other_tasks = "/ner", "ner", (TASK,)
     request, result = NerRequest, NerResult
     order = "One result for each text, in order."
     example = response_example(
@@ -87,19 +130,59 @@ class Ner(ServedTask[NerRequest]):
         },
     )
 
+    def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
+        """Return the model's own examples, or one with labels for a model that takes them."""
+        return spec.examples or ((OPEN_EXAMPLE,) if spec.task == TASK else ())
+
+    def find(self, registry: Registry, name: str | None, request: NerRequest) -> Model:
+        """Return the named model, or the default one: for labels that it lacks, and their options, one that takes any."""
+        if name is not None:
+            named = registry.find(name, None)
+            return named if named.task == TASK else registry.find(name, self.model_task)
+        default = registry.defaults.get("ner")
+        asks = default is None or bool(request.open_fields)
+        if not asks and (own := registry.models.get(default or "")) is not None:
+            asks = not set(request.labels or ()) <= set(TagScheme.of(own.spec.labels).types)
+        is_open = TASK in registry.defaults and asks
+        return registry.find(None, TASK if is_open else self.model_task)
+
     async def run(self, call: Call, request: NerRequest) -> Results:
         """Answer a request."""
         text, model = Texts.of("text", request.text), call.model
         call.check_count(text)
-        types = check_entity_types(model, request.labels) if request.labels is not None else None
-        kinds = check_left_out(request.left_out) if request.left_out is not None else frozenset[str]()
-        options = EntityOptions(request.aggregation, request.min_score or 0.0, types, kinds)
-        found = await entities(call, text, options)
+        if model.task == TASK:
+            found = await _of_labels(call, text, request)
+        else:
+            found = await _of_types(call, text, request)
 
         def rows(listed: ListItems) -> Iterator[NerResult]:
             return ({"entities": listed(each)} for each in found)
 
         return Results(len(text) + sum(map(len, found)), rows)
+
+
+async def _of_labels(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
+    """Return the entities of the request's labels."""
+    if request.labels is None:
+        message = f"model {call.model.name!r} finds entities of the request's labels: send at least one"
+        raise InvalidRequestError([FieldError("labels", message)])
+    defaults = {"min_score": None, "left_out": None, "aggregation": Aggregation.FIRST}
+    theirs = [name for name, value in defaults.items() if getattr(request, name) != value]
+    refuse_fields(theirs, "is for models with labels of their own, and this one takes those of the request")
+    asked = {name: getattr(request, name) for name in _CHOOSING}
+    how = Choosing(**{name: value for name, value in asked.items() if value is not None})
+    return await find_entities(call, text, TextLists.of("labels", request.labels), how)
+
+
+async def _of_types(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
+    """Return the entities of the model's types."""
+    refuse_fields(
+        request.open_fields, "is for models that take the labels of a request: takes_labels of /models"
+    )
+    types = check_entity_types(call.model, list(request.labels)) if request.labels is not None else None
+    kinds = check_left_out(request.left_out) if request.left_out is not None else frozenset[str]()
+    options = EntityOptions(request.aggregation, request.min_score or 0.0, types, kinds)
+    return await entities(call, text, options)
 
 
 async def entities(call: Call, text: Texts, options: EntityOptions = PLAIN) -> list[list[Entity]]:

@@ -29,7 +29,7 @@ TASKS: tuple[ServedTask[Any], ...] = (
 )
 """In the order of the document."""
 BY_PATH = {task.path: task for task in TASKS}
-FIRST = {task.model_task: task for task in reversed(TASKS) if task.model_task is not None}
+FIRST = {name: task for task in reversed(TASKS) for name in task.model_tasks}
 """Models' task → the first task that they do."""
-BY_ROW = {task.model_task: task for task in TASKS if task.by_row and task.model_task is not None}
+BY_ROW = {name: task for task in TASKS if task.by_row for name in task.model_tasks}
 """Models' task → what they do with each text, or each set of texts, by itself."""

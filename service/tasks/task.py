@@ -346,6 +346,8 @@ class ServedTask(ABC, Generic[Request]):
     """Path of its endpoint."""
     model_task: str | None
     """Task of the models that do it; None where `find` decides."""
+    other_tasks: tuple[str, ...] = ()
+    """Further tasks of models that do it; `find` chooses among them."""
     request: type[Request]
     result: Any
     """TypedDict of one result."""
@@ -395,6 +397,11 @@ class ServedTask(ABC, Generic[Request]):
         """Return the fields that a model reads where these fields and options are given."""
         names = self.fields(spec)
         return names[:1] if spec.pair is None and names[-1] not in given else names
+
+    @property
+    def model_tasks(self) -> tuple[str, ...]:
+        """Return the tasks of the models that do it; none where every model may."""
+        return () if self.model_task is None else (self.model_task, *self.other_tasks)
 
     @property
     def options(self) -> list[str]:

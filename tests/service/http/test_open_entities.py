@@ -1,0 +1,143 @@
+"""/ner with labels of the request, over a real socket: what is found, forms, models beside it, what is refused."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert.tasks.open_ner.decode import FLOOR
+from service.tasks.table import BY_PATH
+from tests.support.live import Live, serving
+from tests.support.ndjson import lines_of, post_lines
+from tests.support.open_ner import PIECES, SPEC, tokenizer_json
+from tests.support.problems import fields
+from tests.support.tiny import write_tiny_bundle
+
+TEXT = "Angela Merkel met a funny film in Paris and Munich."
+LABELS = ["person", "city", "a long film"]
+
+
+@pytest.fixture(scope="module")
+def opened(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A service with a model of four types and two that take labels, one of spans and one of words."""
+    folder = tmp_path_factory.mktemp("open")
+    for mode, seed in {"markerV0": 5, "token_level": 3}.items():
+        write_tiny_bundle(
+            folder / mode, mode, SPEC[mode], seed, tokenizer_json=tokenizer_json(), vocab_size=PIECES
+        )
+    with serving(bundles=[bundles / "names", folder], default_models={"open_ner": "markerV0"}) as running:
+        yield running
+
+
+def ask(live: Live, text: object, labels: object, **more: object) -> list[list[dict[str, Any]]]:
+    reply = live.post("/ner", {"text": text, "labels": labels, **more})
+    assert reply.status == 200, reply.body
+    BY_PATH["/ner"].response.model_validate_json(reply.body, strict=True)
+    return [result["entities"] for result in reply.json["results"]]
+
+
+def refused(live: Live, **body: object) -> dict[str, str]:
+    reply = live.post("/ner", body)
+    assert reply.status == 422, reply.body
+    return fields(reply)
+
+
+@pytest.mark.parametrize("model", ["markerV0", "token_level"])
+def test_entities_are_parts_of_the_text_over_the_threshold(model: str, opened: Live) -> None:
+    (found,) = ask(opened, TEXT, LABELS, model=model, threshold=0.3)
+    assert found
+    for entity in found:
+        assert TEXT[entity["start"] : entity["end"]] == entity["text"]
+        assert entity["label"] in LABELS and entity["score"] > 0.3
+    assert [entity["start"] for entity in found] == sorted(entity["start"] for entity in found)
+    for one, other in itertools.pairwise(found):
+        assert one["end"] <= other["start"]
+    fewer = ask(opened, TEXT, LABELS, model=model, threshold=0.8)[0]
+    assert all(entity["score"] > 0.8 for entity in fewer) and len(fewer) <= len(found)
+
+
+def test_texts_beside_it_and_its_own_repetition_change_nothing(opened: Live) -> None:
+    texts = [TEXT, "x", "", " \n ", "🙂 北京 e-mail_x", "the film " * 200]
+    together = ask(opened, texts, LABELS, threshold=0.2)
+    assert together[2] == together[3] == []
+    for text, found in zip(texts, together, strict=True):
+        (alone,) = ask(opened, text, LABELS, threshold=0.2)
+        assert [(e["start"], e["end"], e["label"]) for e in alone] == [
+            (e["start"], e["end"], e["label"]) for e in found
+        ]
+        assert [e["score"] for e in alone] == pytest.approx([e["score"] for e in found], abs=1e-5)
+
+
+def test_a_long_text_is_read_to_its_end(opened: Live) -> None:
+    text = "the film was warm and angela met merkel in munich " * 60
+    (found,) = ask(opened, text, LABELS, threshold=0.2)
+    assert found[-1]["end"] > len(text) - 60
+
+
+def test_names_are_answered_for_what_is_read(opened: Live) -> None:
+    listed = ask(opened, TEXT, ["person", "city"], threshold=0.2)[0]
+    named = ask(opened, TEXT, {"PER": "person", "LOC": "city"}, threshold=0.2)[0]
+    names = {"person": "PER", "city": "LOC"}
+    assert [{**entity, "label": names[entity["label"]]} for entity in listed] == named and named
+
+
+def test_markers_in_texts_and_labels_are_characters(opened: Live) -> None:
+    text = "<<ENT>> angela <<SEP>> munich [SEP] <<ENT>>"
+    (found,) = ask(opened, text, ["<<ENT>>", "a <<SEP>> b"], threshold=0.05)
+    assert {entity["label"] for entity in found} <= {"<<ENT>>", "a <<SEP>> b"} and found
+
+
+def test_a_model_with_types_answers_for_its_own_labels(opened: Live) -> None:
+    def model(**body: object) -> str:
+        return str(opened.post("/ner", {"text": TEXT, **body}).json["model"])
+
+    assert model() == model(labels=["PER"]) == "names"
+    assert (
+        model(labels=["person"])
+        == model(labels={"PER": "x"})
+        == model(labels=["PER"], flat=True)
+        == "markerV0"
+    )
+    infos = {info["name"]: info for info in opened.get("/models").json["models"]}
+    assert infos["markerV0"]["takes_labels"] and not infos["names"]["takes_labels"]
+    assert infos["markerV0"]["task"] == "open_ner" and infos["markerV0"]["examples"][0]["labels"]
+
+
+def test_labels_count_to_usage(opened: Live) -> None:
+    def tokens(labels: list[str]) -> int:
+        return int(opened.post("/ner", {"text": TEXT, "labels": labels}).json["usage"]["tokens"])
+
+    assert tokens(["person", "the film"]) > tokens(["person"]) > len(TEXT.split())
+
+
+def test_lines(opened: Live) -> None:
+    lines = [{"text": TEXT, "labels": LABELS}, {"text": TEXT, "labels": []}, {"text": "x", "labels": ["a"]}]
+    answers = post_lines(opened, "/ner", lines_of(*lines))
+    assert [("results" in answer) for answer in answers] == [True, False, True]
+
+
+def test_what_is_wrong_is_named(opened: Live) -> None:
+    assert "no label" in refused(opened, text=TEXT, labels=[], model="markerV0")["labels"]
+    assert "at least one" in refused(opened, text=TEXT, model="markerV0")["labels"]
+    assert refused(opened, text=TEXT, labels=["a", " "])["labels[1]"] == "is empty"
+    assert "already" in refused(opened, text=TEXT, labels=["a", "b", "a"])["labels[2]"]
+    assert refused(opened, text=TEXT, labels={"a": ""})["labels.a"] == "is empty"
+    assert "1000 names" in refused(opened, text=TEXT, labels=[str(n) for n in range(1000)])["labels"]
+    assert refused(opened, text=TEXT, labels=[str(n) for n in range(10_000)])
+    assert "1000 names" in refused(opened, text=TEXT, labels={str(n): "a" for n in range(1000)})["labels"]
+    assert "of the 64 tokens" in refused(opened, text=TEXT, labels=["a long film " * 30])["labels"]
+    assert "of the 64 tokens" in refused(opened, text=TEXT, labels=[f"p{n}" for n in range(40)])["labels"]
+    assert "no pieces" in refused(opened, text=TEXT, labels=["person", "\u200b"])["labels[1]"]
+    assert str(FLOOR) in refused(opened, text=TEXT, labels=["a"], threshold=FLOOR / 2)["threshold"]
+    assert "takes_labels" in refused(opened, text=TEXT, model="names", flat=False)["flat"]
+    assert "takes_labels" in refused(opened, text=TEXT, model="names", labels={"PER": "a"})["labels"]
+    found = refused(opened, text=TEXT, model="markerV0", labels=["a"], min_score=0.5, left_out=["symbols"])
+    assert set(found) == {"min_score", "left_out"}
+
+
+def test_nothing_of_a_refused_request_is_run(opened: Live) -> None:
+    before = opened.metric("bert_batch_texts_count")
+    refused(opened, text=[TEXT] * 8, labels=["a", "a"])
+    assert opened.metric("bert_batch_texts_count") == before
