@@ -1,4 +1,7 @@
-"""Folders of GLiNER: exported with parity to plain numpy, read as the hub has them, or refused with what to do."""
+"""Folders of GLiNER: exported with parity to plain numpy, read as the hub has them, or refused with what to do.
+
+Entities are compared with those of `gliner` 0.2.29 where BERT_GLINER_PYTHON is the Python of an environment that has it.
+"""
 
 import json
 import os
@@ -44,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 WAYS: list[dict[str, Any]] = [
     {"threshold": 0.5},
-    {"threshold": 0.3, "flat_ner": False},
+    {"threshold": 0.02, "flat_ner": False},
     {"threshold": 0.5, "multi_label": True},
 ]
 
@@ -176,9 +179,10 @@ def test_entities_are_those_of_gliner(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "support" / "gliner_models.py"
     command = [PYTHON, "-P", str(script), str(tmp_path)]
     subprocess.run(command, input=json.dumps(asked), text=True, check=True, capture_output=True, timeout=1200)
+    count = 0
     for name in KINDS:
         checkpoint = read_checkpoint(tmp_path / name)
-        graph, count = Fp32(checkpoint, ()), 0
+        graph = Fp32(checkpoint, ())
         for expected in json.loads((tmp_path / name / "expected.json").read_text("utf-8")):
             how = Choosing(
                 expected["threshold"], expected.get("flat_ner", True), expected.get("multi_label", False)
@@ -188,7 +192,7 @@ def test_entities_are_those_of_gliner(tmp_path: Path) -> None:
                 assert [[e.start, e.end, e.label] for e in ours] == [each[:3] for each in theirs]
                 assert [e.score for e in ours] == pytest.approx([each[3] for each in theirs], abs=1e-4)
                 count += len(ours)
-        assert count, name
+    assert count > 10_000
 
 
 def test_a_word_without_pieces_shifts_no_other(tmp_path: Path) -> None:
