@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 WAYS: list[dict[str, Any]] = [
     {"threshold": 0.5},
-    {"threshold": 0.02, "flat_ner": False},
+    {"threshold": 0.3, "flat_ner": False},
     {"threshold": 0.5, "multi_label": True},
 ]
 
