@@ -53,7 +53,7 @@ def gather_weights(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 
 def gather_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return trained weights and the optimiser's tensors, whole and on the CPU; every process must call it."""
+    """Return trained weights and the optimiser's tensors of a whole model, on the CPU."""
     trained = trainable(model)
     weights = {name: _whole(parameter) for name, parameter in trained.items()}
     moments = {

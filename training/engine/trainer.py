@@ -143,8 +143,8 @@ class Trainer(ABC):
             parts = parts_of_state(loop.objective, loop.optimizer)
             self._sharded.start(loop.state.step, parts, describe(loop.state, self.fingerprint))
             return
-        weights, moments = gather_state(loop.objective, loop.optimizer)
         if self.processes.leads:
+            weights, moments = gather_state(loop.objective, loop.optimizer)
             self.store.save(
                 loop.state.step,
                 lambda to: write_state(to, weights, moments, loop.state, self.fingerprint),
