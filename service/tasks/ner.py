@@ -2,24 +2,26 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field
 
 from bert.encoding import Pieces
-from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.errors import FieldError, InputError, InvalidRequestError, displayed
 from bert.tasks import aggregation, ner
 from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.ner import Entity
 from bert.tasks.open_ner.decode import FLOOR, Choosing
+from bert.tasks.open_ner.decode import decode as decode_open
+from bert.tasks.open_ner.inputs import Words, prompt_ids, room, windows, word_bounds
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import TextLists, Texts
-from service.pipeline.pipeline import BoundedTokenizer, window_tokens
-from service.tasks.open_ner import TASK, find_entities, refuse_fields
+from service.pipeline.pipeline import BoundedTokenizer, is_short_text, window_tokens
+from service.tasks.label_sets import check_labels
 from service.tasks.schema import (
     Example,
     HasBounds,
@@ -36,6 +38,8 @@ from service.tasks.schema import (
 )
 from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
+TASK = "open_ner"
+"""Task of models that take labels of a request."""
 Stretch = TypeVar("Stretch", bound=HasBounds)
 
 
@@ -279,3 +283,70 @@ def _known(
     if errors:
         raise InvalidRequestError(errors)
     return frozenset(names)
+
+
+async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosing) -> list[list[Entity]]:
+    """Return each text's entities of these labels; long texts are read in windows, each with all labels."""
+    spec, names = call.model.spec, labels.keys or labels.lists[0]
+    assert spec.label_prompt is not None
+    prompt = spec.label_prompt
+    check_labels([names], labels)
+    words, cut = await _windows(call, text, labels)
+    outputs = await call.infer_windows(cut)
+
+    def read() -> list[list[Entity]]:
+        found = [
+            decode_open(text.values[i], words[i].bounds, names, cut[i], outputs[i], prompt, how)
+            for i in range(len(text))
+        ]
+        call.note_size(text, spans_size(chain.from_iterable(found)))
+        return found
+
+    entities = await call.decode(len(text) * len(names), read, text)
+    # Labels of requests have no bound, and each that is counted by name is a series in the metrics.
+    call.note_outcomes(("other", entity.score) for each in entities for entity in each)
+    return entities
+
+
+async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Words], list[list[Window]]]:
+    """Return each text's words and its windows, none for a text without words.
+
+    Raises what `BoundedTokenizer.pieces` does, and InvalidRequestError for labels that leave a text no room.
+    """
+    spec, tokenizer, bounded = call.model.spec, call.model.tokenizer, call.tokenizer(only_ids=True)
+    assert spec.label_prompt is not None
+    prompt = spec.label_prompt
+
+    def split() -> tuple[list[list[tuple[int, int]]], list[str]]:
+        bounds = [word_bounds(value) for value in text.values]
+        return bounds, [value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at]
+
+    with call.context.timed("tokenize"):
+        is_short = is_short_text(text.values)
+        bounds, every = split() if is_short else await call.pipeline.run_in_thread(split)
+        sent = labels.lists[0]
+        found = [each.ids for each in await bounded.pieces([*sent, *every])]
+        of_labels, of_words = found[: len(sent)], found[len(sent) :]
+        before = prompt_ids(of_labels, prompt)
+        try:
+            room(len(before[0]), spec)
+        except InputError as error:
+            raise InvalidRequestError([FieldError(labels.name, str(error))]) from None
+        empty = [n for n, ids in enumerate(of_labels) if not len(ids)]
+        if empty:
+            raise InvalidRequestError([FieldError(labels.where(0, n), "has no pieces") for n in empty])
+
+        def build() -> tuple[list[Words], list[list[Window]]]:
+            ends = accumulate(map(len, bounds))
+            words = [
+                Words.of(at, of_words[end - len(at) : end]) for at, end in zip(bounds, ends, strict=True)
+            ]
+            return words, [windows(each, before, tokenizer, spec) for each in words]
+
+        return await bounded.build(len(text), build)
+
+
+def refuse_fields(names: Iterable[str], why: str) -> None:
+    """Raise InvalidRequestError if a request has fields that its model does not read."""
+    if errors := [FieldError(name, why) for name in names]:
+        raise InvalidRequestError(errors)
