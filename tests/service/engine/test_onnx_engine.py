@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnxruntime
@@ -188,9 +188,9 @@ def test_outputs_of_two_runs_are_in_the_order_of_the_texts(bundles: Path) -> Non
     sizes: list[int] = []
     run_session = engine._run_session
 
-    def counted(inputs: Mapping[str, Ints]) -> Floats:
+    def counted(inputs: Mapping[str, Ints], options: Any = None) -> Floats:
         sizes.append(inputs["input_ids"].size)
-        return run_session(inputs)
+        return run_session(inputs, options)
 
     engine._run_session = counted  # type: ignore[method-assign]
     outputs = []

@@ -162,7 +162,7 @@ def test_a_model_of_inference_takes_labels(browser: "Browser", tmp_path: Path) -
             page.get_by_role("button", name="Run", exact=True).click()
         settle(page)
         (result,) = caught.value.json()["results"]
-        assert caught.value.request.post_data_json["multi_label"] is True
+        assert json.loads(caught.value.request.post_data or "")["multi_label"] is True
         assert shown(page, ".bar .name") == [each["label"] for each in result["scores"]]
         assert {each["label"] for each in result["scores"]} == {"warm", "שלום 🚀"}
         assert not violations(page)
