@@ -12,6 +12,8 @@ from service.logs import LOGGER
 from service.system import total_memory
 
 LOG_EVERY_S = 60.0
+NO_MEMORY = (OutOfMemoryError, MemoryError)
+"""Errors of a batch that got no memory: of the graph, and of what is around it."""
 
 
 class LowMemory:
@@ -29,8 +31,8 @@ class LowMemory:
         try:
             with self._beside_others():
                 return engine.run(encodings)
-        except OutOfMemoryError as error:
-            self._note(name, error.tokens)
+        except NO_MEMORY:
+            self._note(name, sum(map(len, encodings)))
         with self._alone():
             return run_in_parts(engine, encodings)
 
@@ -67,13 +69,20 @@ class LowMemory:
         )
 
 
+def _run_one(engine: Engine, encodings: Sequence[Encoding]) -> Outputs:
+    try:
+        return engine.run(encodings)
+    except MemoryError:
+        raise OutOfMemoryError(sum(map(len, encodings))) from None
+
+
 def run_in_parts(engine: Engine, encodings: Sequence[Encoding]) -> Outputs:
     """Run a batch, in halves if it gets no memory. An engine that got none has freed what it kept of other runs."""
     try:
         return engine.run(encodings)
-    except OutOfMemoryError:
+    except NO_MEMORY:
         if len(encodings) == 1:
-            return engine.run(encodings)
+            return _run_one(engine, encodings)
     middle = len(encodings) // 2
     first, second = (run_in_parts(engine, part) for part in (encodings[:middle], encodings[middle:]))
     return Outputs(first.texts + second.texts, (first.padding_ratio + second.padding_ratio) / 2)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bert import errors
 from bert.bundle import Bundle
-from bert.errors import EngineError, ServiceError
+from bert.errors import EngineError, NotReadyError, ServiceError
 from bert.graph_inputs import joined, split
 from bert.manifest import Manifest
 from bert.tasks.registry import TASKS
@@ -252,6 +252,8 @@ class Failed:
     @classmethod
     def of(cls, key: int, error: Exception) -> Self:
         """Encode an error of the service; any other becomes an EngineError."""
+        if isinstance(error, MemoryError):
+            error = NotReadyError("the engine has no memory left for this request now; try again")
         if not isinstance(error, ServiceError) or not hasattr(errors, type(error).__name__):
             error = EngineError(f"the engine failed: {error!r}")
         return cls(key, type(error).__name__, error.args, dict(vars(error)))

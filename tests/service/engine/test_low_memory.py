@@ -31,12 +31,14 @@ class SmallEngine:
     """Tokens of the batches that ran."""
     gate: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_pythons: bool = False
+    """What is around the graph gets no memory, and not the graph."""
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         tokens = sum(map(len, encodings))
         with self.lock:
             if self.used + tokens > self.capacity:
-                raise OutOfMemoryError(tokens)
+                raise MemoryError if self.is_pythons else OutOfMemoryError(tokens)
             self.used += tokens
         assert self.gate.wait(10)
         with self.lock:
@@ -45,8 +47,8 @@ class SmallEngine:
         return Outputs([np.full((1, 1), encoding.ids[0], np.float32) for encoding in encodings], 0.5)
 
 
-def open_engine(capacity: int) -> SmallEngine:
-    engine = SmallEngine(capacity)
+def open_engine(capacity: int, *, is_pythons: bool = False) -> SmallEngine:
+    engine = SmallEngine(capacity, is_pythons=is_pythons)
     engine.gate.set()
     return engine
 
@@ -55,8 +57,9 @@ def marks(outputs: Outputs) -> list[int]:
     return [int(output[0, 0]) for output in outputs.texts]
 
 
-def test_a_batch_runs_in_halves_until_each_fits() -> None:
-    engine, counted = open_engine(25), list[str]()
+@pytest.mark.parametrize("is_pythons", [False, True])
+def test_a_batch_runs_in_halves_until_each_fits(is_pythons: bool) -> None:
+    engine, counted = open_engine(25, is_pythons=is_pythons), list[str]()
     texts = [text(10, mark) for mark in range(7)]
     outputs = LowMemory(counted.append).run("m", engine, texts)
     assert marks(outputs) == list(range(7))
@@ -70,9 +73,10 @@ def test_a_batch_that_fits_runs_as_it_is() -> None:
     assert engine.batches == [30] and not counted
 
 
-def test_a_text_that_does_not_fit_alone_is_named() -> None:
+@pytest.mark.parametrize("is_pythons", [False, True])
+def test_a_text_that_does_not_fit_alone_is_named(is_pythons: bool) -> None:
     with pytest.raises(OutOfMemoryError, match="a text of 30 tokens needs more memory"):
-        LowMemory().run("m", open_engine(25), [text(10), text(30)])
+        LowMemory().run("m", open_engine(25, is_pythons=is_pythons), [text(10), text(30)])
 
 
 def test_what_gets_no_memory_waits_for_others_and_then_runs_alone() -> None:

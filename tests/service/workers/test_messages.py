@@ -216,7 +216,6 @@ class UnlistedError(ServiceError):
     [
         ValueError("poisoned"),
         KeyError("mood"),
-        MemoryError(),
         InputError("a text"),
         OSError(28, "No space left on device"),
         UnlistedError("of another module"),
@@ -227,6 +226,11 @@ def test_any_other_error_is_one_of_the_engine(error: Exception) -> None:
     got = carried(Failed.of(9, error)).error()
     assert type(got) is EngineError
     assert str(got) == f"the engine failed: {error!r}"
+
+
+def test_a_process_without_memory_asks_to_come_again() -> None:
+    got = carried(Failed.of(9, MemoryError())).error()
+    assert type(got) is NotReadyError and "no memory left" in str(got)
 
 
 def test_an_error_is_carried_without_what_caused_it() -> None:
