@@ -22,6 +22,7 @@ from bert.errors import (
     FieldError,
     InvalidRequestError,
     displayed,
+    shown,
 )
 from service.http.limits import BODY_SHARE
 from service.http.problems import ClientGoneError, ProblemError, field_errors
@@ -224,6 +225,8 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
             errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
         elif isinstance(value, dict) and name in model.names:
             errors += _map_errors(name, value, MAX_NAMES)
+        elif name in model.names and value is not None and not isinstance(value, list):
+            errors.append(FieldError(name, f"must be a list, not {shown(value)}"))
         elif name in model.nested and name in content and (value is not None or known[name].is_required()):
             errors += _nested_errors(name, value, max_texts)
         elif isinstance(value, list) and name in _list_fields(model):

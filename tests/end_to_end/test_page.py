@@ -81,4 +81,4 @@ def test_answers_and_none(page: "Page") -> None:
 
 def test_what_no_demo_model_does(page: "Page") -> None:
     assert page.get_by_role("tab", name="Fill mask").count() == 0
-    page.get_by_text("2 more tasks without a model: Fill mask, Multiple choice").wait_for()
+    page.get_by_text("3 more tasks without a model: Own labels, Fill mask, Multiple choice").wait_for()

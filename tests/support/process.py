@@ -28,8 +28,12 @@ class Process:
             env=environment,
         )
         self.lines: list[str] = []
+        self.errors: list[str] = []
+        # Both are read all the time: a process that writes into a full pipe stands still.
         self.reader = threading.Thread(target=self.read, daemon=True)
+        self.error_reader = threading.Thread(target=self.read_errors, daemon=True)
         self.reader.start()
+        self.error_reader.start()
 
     def read(self) -> None:
         assert self.popen.stdout is not None
@@ -42,9 +46,14 @@ class Process:
             time.sleep(0.01)
         return "".join(self.lines)
 
-    def error(self) -> str:
+    def read_errors(self) -> None:
         assert self.popen.stderr is not None
-        return self.popen.stderr.read()
+        self.errors.extend(self.popen.stderr)
+
+    def error(self) -> str:
+        """Return all of standard error, once the process has ended."""
+        self.error_reader.join(60)
+        return "".join(self.errors)
 
 
 @contextmanager
@@ -56,6 +65,7 @@ def started(*arguments: str, command: Sequence[str] = COMMAND, **variables: str)
         process.popen.kill()
         process.popen.wait(10)
         process.reader.join(10)
+        process.error_reader.join(10)
         assert process.popen.stdout is not None and process.popen.stderr is not None
         process.popen.stdout.close()
         process.popen.stderr.close()

@@ -95,7 +95,12 @@ def test_whichever_is_scraped_counts_the_requests_of_all(several: Fleet) -> None
 def test_the_metrics_are_those_of_one_process(single: Client, several: Fleet) -> None:
     several.post("/classify", TEXT)
     shown = single.get("/metrics").body.decode()
-    unused = ("_created", "_by_key_", "_shadow_")  # the latter come with the first key and shadow
+    unused = (
+        "_created",
+        "_by_key_",
+        "_shadow_",
+        "_out_of_memory_",
+    )  # those of the first key, shadow, lack of memory
     helped = {
         line
         for line in shown.splitlines()
