@@ -86,7 +86,8 @@ def test_what_gets_no_memory_waits_for_others_and_then_runs_alone() -> None:
         first = pool.submit(memory.run, "m", engine, [text(20, 1)])
         eventually(lambda: engine.used == 20)
         lacking = pool.submit(memory.run, "m", engine, [text(20, 2)])
-        eventually(lambda: counted == ["m"])
+        eventually(lambda: counted == ["m"] and (memory._turn.locked() or lacking.done()))
+        assert not lacking.done(), "it did not wait for the other"
         later = pool.submit(memory.run, "m", engine, [text(10, 3)])
         engine.gate.set()
         assert [marks(each.result(10)) for each in (first, lacking, later)] == [[1], [2], [3]]
