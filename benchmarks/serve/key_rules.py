@@ -1,4 +1,4 @@
-"""Whether named keys get under load what their rules say: tokens a second, requests in progress, shares of the engine.
+"""Measure whether named keys get under load what their rules allow: tokens a second, requests in progress, shares.
 
     python -m benchmarks.serve.key_rules bundles/sentiment
     python -m benchmarks.serve.key_rules bundles/sentiment --frontends 2 --seconds 30

@@ -22,7 +22,7 @@ class Inference:
 
     entailment: int
     contradiction: int
-    """Of a model of two outputs that is all else."""
+    """A model of two outputs has one that is not entailment: contradiction or neutral."""
 
 
 def is_of_inference(label: str) -> bool:

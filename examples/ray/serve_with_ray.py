@@ -41,7 +41,7 @@ ATTEMPTS = 4
 """Replicas that are asked before a request fails."""
 HEAD = "node:__internal_head__"  # Ray's resource of the head node
 SCOPE = ("method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client", "server")
-"""What a replica gets of an ASGI scope."""
+"""Keys of an ASGI scope that a replica gets."""
 HTTP = {"type": "http", "http_version": "1.1", "asgi": {"version": "3.0"}}
 QUIET = {"enable_access_log": False}
 """Ray writes a line for each request in each process that it passes; the setting `access_log` writes the service's."""

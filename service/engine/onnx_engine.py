@@ -27,7 +27,7 @@ from service.engine.sample_texts import WARM_UP_TOKENS, sample_text
 from service.logs import LOGGER
 
 NO_MEMORY = re.compile("bad_alloc|Failed to allocate memory|smaller than requested bytes|Unable to allocate")
-"""What onnxruntime and numpy say where they get no memory."""
+"""Messages of onnxruntime and numpy where they get no memory."""
 _OPENING_ON_GPU = threading.Lock()
 _TABLES: WeakValueDictionary[str, onnxruntime.OrtValue] = WeakValueDictionary()
 """sha256 → table, while an engine holds it."""

@@ -76,7 +76,7 @@ async def fetch_all(stores: "Sequence[Store]") -> dict[Path, str]:
 
 
 class Store:
-    """What lies at a URL, and the folder that is its copy."""
+    """The bundles at a URL, and the folder that is their copy."""
 
     def __init__(self, url: str, cache: Path) -> None:
         """Fetch nothing yet."""

@@ -218,19 +218,16 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
         unknown = itertools.islice((name for name in content if name not in known), MAX_FIELD_ERRORS)
         errors = [FieldError(displayed(name), "is not a field of this request") for name in unknown]
     for name in known:
-        value = content.get(name)
-        if isinstance(value, dict) and name in model.nested:
-            errors += _map_errors(name, value, max_texts)
-        elif isinstance(value, dict | list) and name in model.names and len(value) > MAX_NAMES:
-            errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
-        elif isinstance(value, dict) and name in model.names:
-            errors += _map_errors(name, value, MAX_NAMES)
-        elif name in model.names and value is not None and not isinstance(value, list):
-            errors.append(FieldError(name, f"must be a list, not {shown(value)}"))
-        elif name in model.nested and name in content and (value is not None or known[name].is_required()):
-            errors += _nested_errors(name, value, max_texts)
+        if name not in content or (content[name] is None and not known[name].is_required()):
+            continue
+        value = content[name]
+        if name in model.names:
+            errors += _names_errors(name, value)
+        elif name in model.nested:
+            check = _map_errors if isinstance(value, dict) else _nested_errors
+            errors += check(name, value, max_texts)
         elif isinstance(value, list) and name in _list_fields(model):
-            errors += _list_errors(name, value, MAX_NAMES if name in model.names else max_texts)
+            errors += _list_errors(name, value, max_texts)
     return errors
 
 
@@ -243,6 +240,17 @@ def _list_fields(model: type[Schema]) -> frozenset[str]:
 
 def _takes_list(annotation: object) -> bool:
     return get_origin(annotation) is list or any(map(_takes_list, get_args(annotation)))
+
+
+def _names_errors(name: str, value: object) -> list[FieldError]:
+    """Return the errors of a list of names, or of texts by name."""
+    if not isinstance(value, dict | list):
+        return [FieldError(name, f"must be a list, not {shown(value)}")]
+    if len(value) > MAX_NAMES:
+        return [FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}")]
+    if isinstance(value, dict):
+        return _map_errors(name, value, MAX_NAMES)
+    return _list_errors(name, value, MAX_NAMES)
 
 
 def _list_errors(name: str, items: list[object], max_texts: int) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""What requests cost a service in processes of its own."""
+"""A service in processes of its own, and the CPU time that requests cost it."""
 
 import multiprocessing
 import socket

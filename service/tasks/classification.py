@@ -16,7 +16,14 @@ from bert.tokenizer import Window
 from service.engine.models import Model, Registry
 from service.pipeline.inputs import Texts, pair_count
 from service.pipeline.pipeline import window_tokens
-from service.tasks.label_sets import PLACE, SCORE_BYTES, TEMPLATE, LabelSets, check_open, find_open
+from service.tasks.label_sets import (
+    PLACE,
+    SCORE_BYTES,
+    TEMPLATE,
+    LabelSets,
+    find_inference_model,
+    inference_or_refuse,
+)
 from service.tasks.schema import (
     RESULT_BYTES,
     Example,
@@ -173,7 +180,7 @@ class Classify(ServedTask[ClassifyRequest]):
 
     def find(self, registry: Registry, name: str | None, request: ClassifyRequest) -> Model:
         """Return the named model, or the default one; where labels are sent, the first that takes them."""
-        if request.labels is not None and name is None and (found := find_open(registry)):
+        if request.labels is not None and name is None and (found := find_inference_model(registry)):
             return found
         return super().find(registry, name, request)
 
@@ -286,7 +293,7 @@ async def classify_by_labels(
 
     Raises InvalidRequestError for a model that takes no labels.
     """
-    meaning = check_open(call.model, sets.hypotheses.name)
+    meaning = inference_or_refuse(call.model, sets.hypotheses.name)
     call.check_count(text)
     sets.check(text, call.pipeline.max_texts)
     call.note_size(text, sets.size(len(text), scoring.top_k))

@@ -89,14 +89,14 @@ def check_labels(sets: list[list[str]], texts: TextLists) -> None:
         raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
 
 
-def find_open(registry: Registry) -> Model | None:
+def find_inference_model(registry: Registry) -> Model | None:
     """Return the model that takes labels where none is named: the default of /classify if it does, else the first."""
     default = registry.models.get(registry.defaults.get("classification", ""))
     models = [*([default] if default is not None else []), *registry.models.values()]
     return next((model for model in models if inference_of(model.spec) is not None), None)
 
 
-def check_open(model: Model, name: str) -> Inference:
+def inference_or_refuse(model: Model, name: str) -> Inference:
     """Return what the model's outputs mean. Raises InvalidRequestError for one that takes no labels of a request."""
     if (meaning := inference_of(model.spec)) is not None:
         return meaning

@@ -172,7 +172,7 @@ async def _of_labels(call: Call, text: Texts, request: NerRequest) -> list[list[
         raise InvalidRequestError([FieldError("labels", message)])
     defaults = {"min_score": None, "left_out": None, "aggregation": Aggregation.FIRST}
     theirs = [name for name, value in defaults.items() if getattr(request, name) != value]
-    refuse_fields(theirs, "is for models with labels of their own, and this one takes those of the request")
+    _refuse_fields(theirs, "is for models with labels of their own, and this one takes those of the request")
     asked = {name: getattr(request, name) for name in _CHOOSING}
     how = Choosing(**{name: value for name, value in asked.items() if value is not None})
     return await find_entities(call, text, TextLists.of("labels", request.labels), how)
@@ -180,7 +180,7 @@ async def _of_labels(call: Call, text: Texts, request: NerRequest) -> list[list[
 
 async def _of_types(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
     """Return the entities of the model's types."""
-    refuse_fields(
+    _refuse_fields(
         request.open_fields, "is for models that take the labels of a request: takes_labels of /models"
     )
     types = check_entity_types(call.model, list(request.labels)) if request.labels is not None else None
@@ -346,7 +346,7 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
         return await bounded.build(len(text), build)
 
 
-def refuse_fields(names: Iterable[str], why: str) -> None:
+def _refuse_fields(names: Iterable[str], why: str) -> None:
     """Raise InvalidRequestError if a request has fields that its model does not read."""
     if errors := [FieldError(name, why) for name in names]:
         raise InvalidRequestError(errors)

@@ -404,6 +404,11 @@ class ServedTask(ABC, Generic[Request]):
         return () if self.model_task is None else (self.model_task, *self.other_tasks)
 
     @property
+    def has_plain_texts(self) -> bool:
+        """Tell whether its fields of texts take lists of texts, and no lists of such lists."""
+        return self.request.nested.isdisjoint(self.texts)
+
+    @property
     def options(self) -> list[str]:
         """Return the fields of a request beside its texts, its model and the form of its results."""
         others = {*self.texts, "model", self.form}

@@ -53,7 +53,8 @@ END_S = 2.0
 def run_engine(start: StartMessage, beat: Beat) -> int:
     """Run until the frontends are done; the parent handles the signals that stop the service."""
 
-    return_freed_memory()  # for MemoryBound
+    if MemoryBound().bytes() is not None:
+        return_freed_memory()  # so that the bound counts what is used; else blocks are better kept than mapped anew
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()

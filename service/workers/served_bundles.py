@@ -192,9 +192,8 @@ class ServedBundles:
             folders += troubled
         if watch_s and now >= self._watch_at:
             self._watch_at = now + watch_s
-            if (
-                self._stores and not self._fetching.locked()
-            ):  # not awaited: a store that is away holds up nothing
+            if self._stores and not self._fetching.locked():
+                # Not awaited: a store that is away holds up nothing.
                 self._poll = asyncio.create_task(self._fetch())
             folders += [*self._known(), *await self._new_folders()]
         return Order(partial(self._look, folders)) if folders else None

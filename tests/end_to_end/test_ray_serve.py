@@ -40,7 +40,7 @@ pytestmark = [
 
 @dataclass
 class Traffic:
-    """What clients were answered, who each send one request after the other."""
+    """Answers to clients, each of which sends one request after the other."""
 
     answers: list[tuple[Sent, int, Any, int]] = field(default_factory=list)
     """Request, status, body, and how often it was asked again."""

@@ -21,7 +21,7 @@ _Found = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """What is asked of the entities."""
+    """Options of a request: the threshold, and which entities may stand beside one another."""
 
     threshold: float = 0.5
     """Probability that an entity must exceed, at least FLOOR."""

@@ -169,7 +169,7 @@ def check_ready(request: Request, name: str | None = None) -> None:
 def task_of(model: Model) -> ServedTask[Any] | None:
     """Return what a model does with each text; None for a task whose requests hold more than lists of texts."""
     task = BY_ROW[model.spec.task]
-    return task if task.request.nested.isdisjoint(task.texts) else None
+    return task if task.has_plain_texts else None
 
 
 def fields_of(model: Model) -> Sequence[str]:

@@ -29,7 +29,7 @@ from service.tasks.schema import Example
 from service.tasks.table import BY_ROW
 from service.tasks.task import ServedTask, in_parts
 
-TASKS = [task for task in BY_ROW.values() if task.request.nested.isdisjoint(task.texts)]
+TASKS = [task for task in BY_ROW.values() if task.has_plain_texts]
 TEXTS = frozenset(name for task in TASKS for name in task.texts)
 NAMES = frozenset(name for task in TASKS for name in task.request.model_fields)
 """Fields of any endpoint that makes predictions."""

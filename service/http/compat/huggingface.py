@@ -40,7 +40,7 @@ from service.pipeline.inputs import Texts, too_many_texts
 from service.tasks.classification import classify, classify_by_labels
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
-from service.tasks.label_sets import LabelSets, check_open
+from service.tasks.label_sets import LabelSets, inference_or_refuse
 from service.tasks.ner import entities, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
@@ -78,7 +78,7 @@ async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     model = request.find(request.path_params["model"], None).model
     form, asked = FORMS.get(model.spec.task), request.path_params.get("task")
     if asked == ZERO_SHOT:
-        check_open(model, "pipeline")
+        inference_or_refuse(model, "pipeline")
         if body.options().candidate_labels is None:
             raise refused("candidate_labels", "is required: the labels to choose from")
     elif asked is not None and form is not None and asked not in form.pipelines:

@@ -105,7 +105,7 @@ def test_only_what_exceeds_the_threshold_is_found() -> None:
 
 
 def test_an_inside_may_equal_the_threshold() -> None:
-    """Of a model that judges words: `gliner` asks more of starts and ends than of insides."""
+    """A model that judges words: `gliner` asks more of starts and ends than of insides."""
     half = 0.5
     rows = candidates(
         logits_of({(0, 0, 0): 0.9, (0, 2, 0): 0.9, (1, 2, 0): half, (2, 2, 0): 0.9, (2, 1, 0): 0.8}, 6, 1)
