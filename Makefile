@@ -50,7 +50,7 @@ clients: venv ## the wires with their real clients, and the examples for framewo
 	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_*.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
-	@$(PYTEST) -m soak $(ARGS)
+	@$(PYTEST) --timeout 1800 -m soak $(ARGS)
 
 check: venv ## lint, format, types, import contracts
 	$(BIN)/ruff check .

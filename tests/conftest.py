@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -38,9 +39,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Take back the threads that training or a benchmark gave to torch in the test's own process."""
+    """Take back what a command that ran in the test's own process set for all of it: torch's threads, the log's handlers.
+
+    Such a handler writes to the captured standard error of its test, which is closed for the next.
+    """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+    for name in ("bert_serve", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True
 
 
 @pytest.fixture(scope="session")
