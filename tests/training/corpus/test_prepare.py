@@ -112,7 +112,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, token
         assert run.poll() is None, "it ended before it could be killed"
         time.sleep(0.005)
     run.kill()
-    run.communicate()
+    run.communicate(timeout=60)
     deadline = time.monotonic() + 30
     while workers(run.pid):
         assert time.monotonic() < deadline, "workers outlive their main process"
