@@ -12,7 +12,7 @@ from bert.files import read_regular
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.tasks.spec import TASK_NAMES
 
-NAME_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"')
+NAMES_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"(?:,\s*"version":\s*"([^"\\]+)")?')
 TASK_IN_MANIFEST = re.compile(r'"task":\s*\{[^{}]*?"task":\s*"(\w+)"')
 
 FileStates = Mapping[str, tuple[int, int]]
@@ -31,6 +31,12 @@ class FoundBundle:
     """Execution provider of its graph; empty if the bundle cannot be read."""
     created: str = ""
     """Time at which the folder first got a bundle."""
+    version: str = ""
+    """Version in the manifest; empty if that was not asked for or cannot be read."""
+
+    def is_called(self, name: str) -> bool:
+        """Tell whether a request for NAME, or for NAME@VERSION, means it."""
+        return name in (self.name, f"{self.name}@{self.version}")
 
 
 FoundBundles = Mapping[Path, FoundBundle]
@@ -79,15 +85,15 @@ def _found_in(folder: Path, *, strict: bool) -> FoundBundle:
 
 def readable_part(folder: Path, known: FoundBundle | None = None) -> FoundBundle:
     """Describe a bundle that could not be loaded; what its manifest does not say is as it was `known`."""
-    name, task = (known.name, known.task) if known else (folder.resolve().name, "")
+    name, task, version = (known.name, known.task, "") if known else (folder.resolve().name, "", "")
     with suppress(OSError):
         # A manifest that was cut off is searched too, so that the bundle stays the default of its task.
         text = read_regular(folder / MANIFEST).decode("utf-8", "replace")
-        if (found := NAME_IN_MANIFEST.search(text)) is not None:
-            name = found[1]
+        if (found := NAMES_IN_MANIFEST.search(text)) is not None:
+            name, version = found[1], found[2] or ""
         if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASK_NAMES:
             task = found[1]
-    return FoundBundle(name, task, created=creation_time(folder))
+    return FoundBundle(name, task, created=creation_time(folder), version=version)
 
 
 def all_on_gpu(found: FoundBundles) -> bool:

@@ -246,10 +246,16 @@ class ServedBundles:
         return await asyncio.to_thread(find)
 
     async def _load(self, name: str) -> None:
-        """Serve what lies in a model's folders now, new ones among them; raises LoadError or UnknownModelError."""
+        """Serve what lies in the folders of a model, or of a version, now; raises LoadError or UnknownModelError."""
         await self._fetch()
         folders = [self._sources.get(place, place) for place in self._named(name)]
-        folders += [folder for folder in await self._new_folders() if readable_part(folder).name == name]
+        # What is not served may be of that version by now: its files say so.
+        skipped = [place for place, each in self._bundles.items() if isinstance(each, SkippedBundle)]
+        others = [self._sources.get(place, place) for place in skipped] + await self._new_folders()
+        called = await asyncio.to_thread(
+            lambda: [each for each in others if readable_part(each).is_called(name)]
+        )
+        folders += [folder for folder in called if folder not in folders]
         for folder in folders:
             if reason := self._unfetched.get(folder):
                 raise LoadError(reason)

@@ -9,7 +9,7 @@ import pytest
 from bert.bundle import read_bundle, write_bundle
 from bert.errors import EngineError
 from bert.tasks.spec import TaskSpec
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, fleet, kill, soon
 from tests.support.live import Client, eventually, serving
 from tests.support.problems import kind
 from tests.support.slow import gated
@@ -83,9 +83,21 @@ def test_frontends_have_the_same_versions_and_one_that_is_added(folder: Path) ->
 
 def test_a_version_that_was_unloaded_comes_back_beside_one_that_is_loaded(folder: Path) -> None:
     with fleet("--bundles", str(folder / "served"), "--admin-api-key", KEY, frontends=1) as running:
-        assert manage(running, "mood@10", "unload").status == 200
-        assert asked(running) == ("2", "mood")
+        assert manage(running, "mood", "unload").status == 200
+        put(folder, "9")
+        for loaded, version in (("mood@2", "2"), ("mood@9", "9")):
+            assert manage(running, loaded, "load").status == 200
+            assert asked(running) == (version, "mood")
+            assert manage(running, "mood@10", "unload").status == 404, "it is not loaded"
         assert manage(running, "mood", "load").status == 200
+        assert asked(running) == ("10", "mood")
+        assert manage(running, "mood@10", "unload").status == 200
+        unknown = manage(running, "mood@3", "load")
+        assert (unknown.status, kind(unknown)) == (404, "unknown-model")
+        kill(running.engine)
+        soon(lambda: running.metric("bert_engine_restarts_total") == 1)
+        running.all_ready()
+        assert manage(running, "mood@10", "load").status == 200
         assert asked(running) == ("10", "mood")
 
 
