@@ -3,11 +3,13 @@
 import ctypes
 import errno
 import os
+import re
 import socket
 import ssl
 import struct
 import sys
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from bert.errors import ConfigError, ServiceError
@@ -23,6 +25,9 @@ _NO_SYN = (
     (0x06, 0, 0, 0xFFFFFFFF),  # take any other
 )
 """Instructions of the filter, each with code, two jumps and operand."""
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+NOT_AFTER = re.compile(rb"(?:\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\x0d|\x18\x0f(?=\d{14}Z)(..))(\d{12}Z)")
+"""The second of a certificate's two times: with a year of two digits up to 2049, of four after that (RFC 5280, 4.1.2.5)."""
 
 
 def listen(settings: ServeSettings) -> tuple[ServeSettings, list[socket.socket]]:
@@ -78,17 +83,26 @@ def _bound_file(path: Path, mode: str) -> socket.socket:
     return listener
 
 
-def check_certificate(settings: ServeSettings) -> None:
-    """Raise ConfigError if the certificate and its key cannot be used."""
+def check_certificate(settings: ServeSettings) -> float:
+    """Return the time at which the certificate expires, in seconds since the epoch; 0 for none, or if it does not tell.
+
+    Raises ConfigError if it and its key cannot be used.
+    """
     if settings.ssl_certfile is None:
-        return
+        return 0.0
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password="")
+        own = PEM.search(settings.ssl_certfile.read_text("latin-1"))
     except OSError as error:
         raise ConfigError(
             f"ssl_certfile {settings.ssl_certfile}, ssl_keyfile {settings.ssl_keyfile}: {error}"
         ) from None
+    found = NOT_AFTER.search(ssl.PEM_cert_to_DER_cert(own[0])) if own else None
+    if found is None:
+        return 0.0
+    time = f"{(found[1] or b'20').decode()}{found[2].decode()}+0000"
+    return datetime.strptime(time, "%Y%m%d%H%M%SZ%z").timestamp()
 
 
 def drop_new_connections(listener: socket.socket) -> None:

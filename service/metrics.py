@@ -130,6 +130,11 @@ class Metrics:
             "1 while the file of keys cannot be read or is wrong, and the keys from before are in force.",
             mode="livemax",
         )
+        self.certificate_expiry = self._gauge(
+            "bert_certificate_expiry_timestamp_seconds",
+            "Time at which the TLS certificate in use expires, in seconds since the epoch; 0 without TLS.",
+            mode="livemax",
+        )
 
     def _add_results(self) -> None:
         labels = ("model", "version")

@@ -69,6 +69,7 @@ class Server(uvicorn.Server):
         self._others_accept = others_accept
         self._announces = announces and settings.log_format == "text"
         self._certificate = self._stamps()
+        service.metrics.certificate_expiry.set(check_certificate(settings))
         self.failed = False
         """True after the models could not be loaded."""
         service.on_ready, service.on_failure = self._ready, self._fail
@@ -104,12 +105,13 @@ class Server(uvicorn.Server):
         if self.config.is_ssl and counter % 10 == 0 and (stamps := self._stamps()) != self._certificate:
             self._certificate, settings = stamps, self._service.settings
             try:
-                check_certificate(settings)
+                expiry = check_certificate(settings)
             except ConfigError as error:
                 LOGGER.error("the certificate from before stays: %s", error)
             else:
                 assert self.config.ssl is not None and settings.ssl_certfile is not None
                 self.config.ssl.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+                self._service.metrics.certificate_expiry.set(expiry)
                 LOGGER.info("the certificate was read again")
         return await super().on_tick(counter)
 

@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ import pytest
 
 from bert.errors import ServiceError
 from service.cli import main
-from service.listener import listen
+from service.listener import check_certificate, listen
 from service.settings import ServeSettings
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.problems import TEXT
 from tests.support.process import started
 
-KEY = "correct-horse"
+KEY, DAY_S = "correct-horse", 86_400
 ORIGIN = {"origin": "https://app.example"}
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -77,8 +78,8 @@ def client_of(lines: list[dict[str, Any]], request_id: str) -> object:
     return next(line for line in lines if line.get("request_id") == request_id)["client"]
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a key and a certificate that it signs itself."""
+def certificate(folder: Path, name: str, days: int = 2) -> tuple[Path, Path]:
+    """Make a key and a certificate that it signs itself, for so many days."""
     cert, key = folder / "tls.crt", folder / "tls.key"
     command = [
         "openssl",
@@ -90,7 +91,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
         "ec_paramgen_curve:P-256",
         "-nodes",
         "-days",
-        "2",
+        str(days),
     ]
     places = ["-keyout", str(key), "-out", str(cert)]
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -201,6 +202,8 @@ def test_a_certificate_is_read_again_when_it_changes(bundles: Path, tmp_path: Pa
     with serving(bundles=[bundles / "mood"], ssl_certfile=cert, ssl_keyfile=key, max_body_bytes=1000) as live:
         host, port = live.connect_to()
         assert is_served(first)
+        expiry = "bert_certificate_expiry_timestamp_seconds"
+        assert live.metric(expiry) == pytest.approx(time.time() + 2 * DAY_S, abs=60)
         context = ssl.create_default_context(cafile=str(first))
         large = http.client.HTTPSConnection(host, port, timeout=30, context=context)
         large.request("POST", "/classify", b"x" * 500_000, {"content-type": "application/json"})
@@ -209,9 +212,19 @@ def test_a_certificate_is_read_again_when_it_changes(bundles: Path, tmp_path: Pa
         cert.write_text("broken")
         eventually(lambda: live.server._certificate == live.server._stamps())
         assert is_served(first)
-        certificate(tmp_path, "second")
+        certificate(tmp_path, "second", 3)
         eventually(lambda: is_served(cert))
         assert not is_served(first)
+        assert live.metric(expiry) == pytest.approx(time.time() + 3 * DAY_S, abs=60)
+
+
+@needs_openssl
+def test_the_expiry_is_of_the_first_certificate_whatever_else_its_file_holds(tmp_path: Path) -> None:
+    issuer = certificate(tmp_path, "issuer")[0].read_text()
+    cert, key = certificate(tmp_path, "in a far year", 30_000)
+    cert.write_text(f"made by hand\n{key.read_text()}{cert.read_text()}{issuer}")
+    settings = ServeSettings(bundles=[tmp_path], ssl_certfile=cert)
+    assert check_certificate(settings) == pytest.approx(time.time() + 30_000 * DAY_S, abs=60)
 
 
 @needs_openssl

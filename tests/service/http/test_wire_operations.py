@@ -82,6 +82,7 @@ def test_metrics_are_those_of_the_design(live: Live) -> None:
         "bert_requests_by_key_total",
         "bert_tokens_by_key_total",
         "bert_keys_file_error",
+        "bert_certificate_expiry_timestamp_seconds",
         "bert_model_info",
         "bert_model_fallback",
         "bert_model_load_failed",
