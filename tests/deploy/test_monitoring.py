@@ -10,6 +10,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 import yaml
 
 from tests.support.endpoints import TASK_ENDPOINTS
-from tests.support.fleet import Fleet, fleet, soon
+from tests.support.fleet import Fleet, fleet, frozen, soon
 from tests.support.servers import http_server
 from tests.support.tiny import write_tiny_bundles
 
@@ -35,6 +36,8 @@ NEEDS_A_FAULT = {
     "bert_model_fallback": "a processor that gives other results than the one of the export",
 }
 """Parts of queries that have an answer only with a fault that this service does not have."""
+SLOW, SLOW_S, SLOW_REQUESTS = "BertSlow", 6.0, 20
+"""The alert on latency, seconds of requests that raise it, and how many: over 0.05 a second of five minutes."""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -112,7 +115,10 @@ def traffic(service: Fleet) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
-    """A service, one of whose models is left out, with the shipped rules and everything asked every second."""
+    """A service, one of whose models is left out, with the shipped rules and everything asked every second.
+
+    SLOW waits a second and not ten minutes.
+    """
     folder = tmp_path_factory.mktemp("monitoring")
     write_tiny_bundles(folder / "bundles")
     graph = folder / "bundles" / LEFT_OUT / "model.onnx"
@@ -129,7 +135,11 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         stack.enter_context(traffic(service))
         scraping = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
         scraping["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        scraping["rule_files"] = [str(DEPLOY / "alerts.yml")]
+        rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
+        (slow,) = (rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == SLOW)
+        slow["for"] = "1s"
+        (folder / "alerts.yml").write_text(yaml.safe_dump(rules))
+        scraping["rule_files"] = [str(folder / "alerts.yml")]
         scraping["scrape_configs"][0]["static_configs"][0]["targets"] = [service.url.removeprefix("http://")]
         scraping["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [
             f"127.0.0.1:{alertmanager}"
@@ -189,3 +199,18 @@ def test_a_bundle_that_is_left_out_is_told_to_a_webhook(monitored: Monitored) ->
     assert alert["labels"]["severity"] == "ticket"
     assert LEFT_OUT in alert["annotations"]["summary"]
     assert alert["annotations"]["runbook_url"].endswith("#bertmodelleftout")
+
+
+def test_requests_that_become_slow_are_told_to_a_webhook(monitored: Monitored) -> None:
+    service = monitored.service
+    with ThreadPoolExecutor(SLOW_REQUESTS) as pool, frozen(service.engine):
+        asked = [
+            pool.submit(service.post, "/classify", {"text": "a film"}, x_api_key=KEY)
+            for _ in range(SLOW_REQUESTS)
+        ]
+        time.sleep(SLOW_S)
+    assert {each.result().status for each in asked} == {200}
+    soon(lambda: any(each["labels"]["alertname"] == SLOW for each in monitored.told))
+    alert = next(each for each in monitored.told if each["labels"]["alertname"] == SLOW)
+    assert (alert["status"], alert["labels"]["severity"]) == ("firing", "page")
+    assert "to mood of bert" in alert["annotations"]["summary"]
