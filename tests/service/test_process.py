@@ -283,16 +283,12 @@ def test_each_process_imports_its_own_role_only(module: str, others: set[str]) -
 def test_the_log_tells_of_start_signal_and_end(bundles: Path, frontends: int, number: signal.Signals) -> None:
     options = ("--bundles", str(bundles / "mood"), "--frontends", str(frontends), "--log-format", "json")
     with started(*options) as process:
-        assert process.popen.stderr is not None
-        said = [json.loads(process.popen.stderr.readline())]
-        for awaited in ("ready in", "SIGHUP: the bundles are looked at again"):
-            while awaited not in said[-1]["message"]:
-                said.append(json.loads(process.popen.stderr.readline()))
-            if awaited == "ready in":
-                process.popen.send_signal(signal.SIGHUP)
+        process.until("ready in", errors=True)
+        process.popen.send_signal(signal.SIGHUP)
+        process.until("SIGHUP: the bundles are looked at again", errors=True)
         process.popen.send_signal(number)
         assert process.popen.wait(60) == 0
-        said += map(json.loads, process.error().splitlines())
+        said = [json.loads(line) for line in process.error().splitlines()]
     messages = [line["message"] for line in said]
     assert messages[0].startswith("the service starts at http://127.0.0.1:") and "onnxruntime" in messages[0]
     assert (said[0]["pid"], said[0]["frontends"]) == (process.popen.pid, frontends)

@@ -39,12 +39,14 @@ class Process:
         assert self.popen.stdout is not None
         self.lines += iter(self.popen.stdout.readline, "")
 
-    def until(self, text: str) -> str:
+    def until(self, text: str, *, errors: bool = False) -> str:
+        """Return the output, or standard error, so far, once it has a text."""
+        lines = self.errors if errors else self.lines
         end = time.monotonic() + 60
-        while time.monotonic() < end and not any(text in line for line in self.lines):
+        while time.monotonic() < end and not any(text in line for line in lines):
             assert self.popen.poll() is None, self.error()
             time.sleep(0.01)
-        return "".join(self.lines)
+        return "".join(lines)
 
     def read_errors(self) -> None:
         assert self.popen.stderr is not None
