@@ -39,6 +39,7 @@ class Compared(Enum):
 
     LABELS = "the label of each text or word"
     ANSWERS = "the answer to each question"
+    ENTITIES = "the entities of each text"
     ORDER = "the rank correlation of scores"
     NOTHING = "nothing that would tell how good the model stays"
 

@@ -34,11 +34,11 @@ def build_graph(
     ops = make_ops(writer, config, weights)
     needs_all = _needs_all(config, spec)
     one_position = task.has_one_position and not needs_all
-    ops.inputs(text_ids=needs_all, one_position=one_position)
+    ops.inputs(text_ids=needs_all or spec.label_prompt is not None, one_position=one_position)
     x = body.write_layers(ops, one_position=one_position, gathers=not needs_all)
     text_ids = ops.text_ids() if needs_all else None
     if spec.label_prompt is not None:
-        logits = write_prompted_head(writer, ops.to_float32(x), ops.text_ids(), spec.label_prompt, weights)
+        logits = write_prompted_head(ops, ops.to_float32(x), spec.label_prompt)
         writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
     elif task.embeds:
         embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)

@@ -11,6 +11,8 @@ from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter
 
+Floats = NDArray[np.float32]
+
 
 class GraphOps(ABC):
     """Writes the parts of a graph for one kind of device; the layers of a body call its methods in their order."""
@@ -52,6 +54,17 @@ class GraphOps(ABC):
         weight = self.constant(f"{name}.weight.T{part}", self.weights[f"{name}.weight"][begin:end].T)
         bias = self.weights.get(f"{name}.bias")
         return [weight] if bias is None else [weight, self.constant(f"{name}.bias{part}", bias[begin:end])]
+
+    def head_linear(
+        self, x: str, name: str, weight: Floats, bias: Floats | None = None, *, is_positive: bool = False
+    ) -> str:
+        """Write x W + b of a head in float32, or less where that pays; weight (in, out), float32 (P, in) → (P, out).
+
+        `is_positive` says that no x is below 0.
+        """
+        parameters = [self.w.constant(f"{name}.weight.T", weight)]
+        parameters += [] if bias is None else [self.w.constant(f"{name}.bias", bias)]
+        return self.w.node("Gemm", x, *parameters)
 
     def joined_projections(self, name: str) -> tuple[str, str]:
         """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""

@@ -9,7 +9,7 @@ from bert.tasks.spec import LabelPrompt
 from bert.tasks.task import sigmoid
 from model_export.numpy_bodies.body import Floats, Ints
 
-NO_SPAN = -100.0
+NO_SPAN = -10.0
 """Score of a span that passes the last word."""
 
 

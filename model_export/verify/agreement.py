@@ -14,6 +14,8 @@ from bert.encoding import Window
 from bert.errors import ParityError
 from bert.metrics.correlation import spearman
 from bert.tasks import spans
+from bert.tasks.open_ner.decode import Choosing, candidates, decode
+from bert.tasks.open_ner.inputs import places
 from bert.tasks.registry import TASKS
 from bert.tasks.similarity import normalize
 from bert.tasks.spec import TaskSpec
@@ -34,7 +36,7 @@ class Changes:
     """Answers of a sample, and how many of them another graph changes."""
 
     what: str
-    """labels (of NER one for each word) or answers."""
+    """labels (of NER one for each word), entities or answers."""
     count: int
     changed: int
 
@@ -94,6 +96,21 @@ def label_changes(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floa
     return Changes("labels", len(was), int((was != is_now).sum()))
 
 
+def entity_changes(
+    spec: TaskSpec, texts: Sequence[EncodedText], before: Sequence[Floats], after: Sequence[Floats]
+) -> Changes:
+    """Count the entities of either graph, and those of them that only one finds."""
+    was, is_now = (
+        {
+            (number, *entity)
+            for number, (text, scores) in enumerate(zip(texts, outputs, strict=True))
+            for entity in _entities(spec, text, scores)
+        }
+        for outputs in (before, after)
+    )
+    return Changes("entities", len(was | is_now), len(was ^ is_now))
+
+
 def check_agreement(
     spec: TaskSpec,
     texts: Sequence[EncodedText],
@@ -133,6 +150,17 @@ def _answer(spec: TaskSpec, text: EncodedText, scores: Floats) -> Answer:
     # Only places are compared, so any text of the right length will do.
     found = spans.decode(" " * int(encoding.offsets.max()), [window], [scores], spec)
     return None if found.start is None or found.end is None else (found.start, found.end)
+
+
+def _entities(spec: TaskSpec, text: EncodedText, scores: Floats) -> list[tuple[int, int, str]]:
+    """Return first word, end and label of each entity that the service would answer where nothing else is asked."""
+    assert spec.label_prompt is not None
+    labels, words = (len(each) for each in places(text.encoding))
+    bounds = np.arange(words)[:, None] + np.arange(2)  # only places are compared, so a word is a letter
+    window = Window(text.encoding, 0, words)
+    names = [str(label) for label in range(labels)]
+    found = decode(" " * words, bounds, names, [window], [candidates(scores)], spec.label_prompt, Choosing())
+    return [(entity.start, entity.end, entity.label) for entity in found]
 
 
 def _chance_of_at_most(changed: int, count: int, share: float) -> float:

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from bert.graph_inputs import flat_inputs, split
+from bert.tasks.task import sigmoid
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.numpy_bodies.body import Floats, erf
 from model_export.verify.texts import EncodedText
@@ -179,6 +180,23 @@ def _gemm(a: Array, b: Array, c: Array | None = None, *, transB: int = 0, **_: A
     return (_wide(a) @ _wide(b) + (0 if c is None else _wide(c))).astype(a.dtype)
 
 
+@_operator("LSTM")
+def _lstm(x: Array, weight: Array, recurrent: Array, bias: Array, **attributes: Any) -> tuple[Array, ...]:
+    """The standard one, in both directions; onnx has only one. x (W, 1, D) → (W, 2, 1, D / 2)."""
+    assert attributes["direction"] == "bidirectional" and x.shape[1] == 1
+    size = attributes["hidden_size"]
+    found = np.zeros((len(x), 2, 1, size), np.float32)
+    for side, words in enumerate((range(len(x)), range(len(x) - 1, -1, -1))):
+        state, cell = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        constant = bias[side, : 4 * size] + bias[side, 4 * size :]
+        for word in words:
+            gates = weight[side] @ x[word, 0] + recurrent[side] @ state + constant
+            inputs, outputs, forgets = np.split(sigmoid(gates[: 3 * size]), 3)
+            cell = forgets * cell + inputs * np.tanh(gates[3 * size :])
+            state = found[word, side, 0] = outputs * np.tanh(cell)
+    return found, state[None, None], cell[None, None]  # the last two are not read
+
+
 def run_flat(model: onnx.ModelProto, texts: Sequence[EncodedText]) -> list[Floats]:
     """Return each text's rows of the output, all texts in one batch."""
     evaluator = ReferenceEvaluator(model, new_ops=_OPERATORS)
@@ -187,7 +205,7 @@ def run_flat(model: onnx.ModelProto, texts: Sequence[EncodedText]) -> list[Float
     feeds = {name: inputs[name] for name in evaluator.input_names}
     with np.errstate(over="ignore"):  # an infinity is found in the comparison
         outputs: Any = evaluator.run(None, feeds)
-    return split(np.asarray(outputs[0]), [len(head) for head in heads])
+    return split(np.asarray(outputs[0]), [len(t.positions) if t.rows is None else t.rows for t in texts])
 
 
 def _attend(

@@ -200,8 +200,6 @@ class Fp16(Exporter):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
-        if checkpoint.spec.label_prompt is not None:
-            raise ExportError("fp16 is not built for models that take labels: export with --precision fp32")
         return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cuda)
 
     def _open(self, checkpoint: Checkpoint) -> None:

@@ -14,7 +14,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.task import Compared
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
-from model_export.verify.agreement import Changes, can_show, label_changes
+from model_export.verify.agreement import Changes, can_show, entity_changes, label_changes
 from model_export.verify.costs import Costs
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
 from model_export.verify.parity import Tolerance, check_parity, check_score
@@ -26,6 +26,8 @@ LOOKS = (0.3, 0.6, 1.0)
 """Shares of the judged texts after which the changed labels are counted."""
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
+_COUNTED = (Compared.LABELS, Compared.ENTITIES)
+"""What is counted until it shows enough."""
 
 
 class ExportContext:
@@ -86,7 +88,11 @@ class ExportContext:
         costs, spec = self.costs, self.checkpoint.spec
         parts = self.judged_texts if "int8" in precisions else ()
         # How much labels need is not known; one look and a half is wrong by less than a fifth mostly.
-        shares = {Compared.ANSWERS: (1.0, 1.0, 1.0), Compared.LABELS: (1.0, 0.5)}
+        shares = {
+            Compared.ANSWERS: (1.0, 1.0, 1.0),
+            Compared.LABELS: (1.0, 0.5),
+            Compared.ENTITIES: (1.0, 0.5),
+        }
         judged = zip(shares.get(TASKS[spec.task].compared(spec), (1.0,)), parts, strict=False)
         seconds = sum(share * costs.running(("fp32", "int8"), part) for share, part in judged)
         seconds += costs.writing
@@ -229,7 +235,7 @@ def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> V
 def _judge(
     context: ExportContext, exported: Exporter, scores: dict[str, Any], tolerance: Tolerance
 ) -> tuple[Judged, dict[str, Any]]:
-    """Run the judged texts and count the labels that are changed. Raises ParityError where too many are.
+    """Run the judged texts and count the labels or entities that are changed. Raises ParityError where too many are.
 
     The labelled data decide where there are enough of them, else the sentences. Of a whole vocabulary's pieces the best are
     often as good as one another: a swap is reported, not judged. Parts are run until they show enough.
@@ -244,15 +250,17 @@ def _judge(
             judged.texts.extend(texts)
             judged.before.extend(context.float32_on_judged(part))
             judged.after.extend(context.on_judged(exported, part))
-        changes = label_changes(spec, judged.before, judged.after)
-        if compared is Compared.LABELS and not has_labelled:
+        outputs = judged.before, judged.after
+        is_open = compared is Compared.ENTITIES
+        changes = entity_changes(spec, judged.texts, *outputs) if is_open else label_changes(spec, *outputs)
+        if compared in _COUNTED and not has_labelled:
             assert changes is not None
             if changes.are_surely_few(allowed):
                 break
         elif compared is not Compared.ANSWERS:
             break
     else:
-        if compared is Compared.LABELS and changes is not None:
+        if compared in _COUNTED and changes is not None:
             changes.check(allowed)
     found = {} if changes is None else changes.to_dict()
     if asked := context.texts_with_labels:

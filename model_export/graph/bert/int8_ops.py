@@ -76,7 +76,7 @@ class _FixedInput:
 
 
 class Int8Ops(CpuOps):
-    """Writes the encoder's linear layers as 8-bit products; heads and attention stay float32."""
+    """Writes the encoder's linear layers, and those of a large head, as 8-bit products; attention stays float32."""
 
     smoothing, fixed_smoothing = SMOOTHING, FIXED_SMOOTHING
 
@@ -128,6 +128,22 @@ class Int8Ops(CpuOps):
         linear = self._from_checkpoint(name)
         fixed = self._fixed_input(x, [linear], output)
         return self.activation(self._fixed_product(fixed.quantised, linear, fixed))
+
+    def head_linear(
+        self, x: str, name: str, weight: Floats, bias: Floats | None = None, *, is_positive: bool = False
+    ) -> str:
+        """Write x W + b of a head in 8 bits, with a scale for each row; (P, in) → (P, out).
+
+        Its weights are rounded to the nearest level: few layers follow one another, so that this is near enough.
+        """
+        if is_positive:
+            largest = self.w.node("ReduceMax", x, self.w.constant("last_axis", [-1]), keepdims=0)
+            quantised, scale, level = self._quantised(x, self._scale(largest, 255, SMALLEST), 0)
+        else:
+            quantised, scale, level = self._quantised_signed(x)
+        linear = _Linear(name, weight, np.zeros(0, np.float32), np.eye(len(weight), dtype=np.float32))
+        product = self._product(quantised, scale, level, linear)
+        return product if bias is None else self.w.node("Add", product, self.w.constant(f"{name}.bias", bias))
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + residual), where the residual already holds the bias b; (T, in) → (T, H)."""

@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
-from bert.errors import BertError
+from bert.errors import BertError, ParityError
 from bert.tasks.open_ner.decode import Choosing
 from bert.tasks.open_ner.inputs import word_bounds
+from bert.tasks.open_ner.task import OpenNerTask
 from model_export.cli import main
+from model_export.verify.agreement import entity_changes
 from model_export.verify.precision import Fp32
-from model_export.verify.texts import texts_file
+from model_export.verify.texts import make_text, texts_file
+from model_export.verify.verified_graph import ExportContext, build
 from tests.support.hub_process import hub_variables, start
 from tests.support.local_hub import commit_of, local_hub
-from tests.support.open_ner import BODY, PIECES, find, write_gliner
+from tests.support.open_ner import BODY, PIECES, SPEC, find, write_gliner
 from tests.support.tiny import tiny_tokenizer, vocabulary
 
 PYTHON = os.environ.get("BERT_GLINER_PYTHON", "")
@@ -64,11 +68,47 @@ def test_an_export_is_the_checkpoint_in_plain_numpy(mode: str, tmp_path: Path) -
     assert "gliner_config.json" in manifest.source["files"]
 
 
-def test_auto_takes_float32_and_says_why(tmp_path: Path) -> None:
+def test_auto_judges_8_bits_by_entities(tmp_path: Path) -> None:
     write_gliner(tmp_path / "m")
     assert main(["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b")]) == 0
-    manifest = read_bundle(tmp_path / "b").manifest
-    assert manifest.precision == "fp32" and "int8 is refused: without a score" in manifest.choice["why"]
+    choice = read_bundle(tmp_path / "b").manifest.choice
+    assert choice["tried"]["int8"]["measured"]["entities"] > 1000, (
+        "the model is random, and many are near 0.5"
+    )
+    assert "entities differ from the checkpoint's" in choice["why"]
+
+
+@pytest.mark.parametrize("mode", ["markerV0", "marker", "token_level"])
+def test_in_8_bits_no_text_depends_on_its_neighbours(mode: str, tmp_path: Path) -> None:
+    """Nor on its place in a batch: with the same labels its scores are the same to the bit."""
+    write_gliner(tmp_path / "m", mode, num_rnn_layers=1)
+    checkpoint = read_checkpoint(tmp_path / "m")
+    context = ExportContext(checkpoint)
+    graph = build(context, "int8")
+    texts = context.texts
+    alone, packed = graph.alone(texts), graph.packed(texts)
+    assert all(np.array_equal(one, other) for one, other in zip(alone, packed, strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(alone[::-1], graph.run(texts[::-1]), strict=True)
+    )
+    operators = graph.fused_operators["com.microsoft.MatMulIntegerToFloat"]
+    assert operators > 2 * 6, "the head's layers of words are in 8 bits too"
+
+
+def test_entities_of_either_graph_count() -> None:
+    spec, tokenizer = SPEC["markerV0"], tiny_tokenizer()
+    pieces = tokenizer.pieces(["the film was warm and good"])
+    text = make_text(OpenNerTask().sample(tokenizer, pieces, spec)[0], "open_ner")
+    assert text.rows is not None
+    before = np.full((text.rows, 4), -9.0, np.float32)
+    before[0, 0] = before[6, 1] = 3.0
+    after = before.copy()
+    after[0, 0], after[-1, 0], after[2, 0] = -1.0, 2.0, -0.1
+    changes = entity_changes(spec, [text, text], [before, before], [before, after])
+    assert (changes.what, changes.count, changes.changed) == ("entities", 5, 2)
+    none = [np.full_like(before, -9.0)]
+    with pytest.raises(ParityError, match="0 of 0 entities"):
+        entity_changes(spec, [text], none, none).check(0.05)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +142,23 @@ def test_what_is_not_read_is_refused_by_name(changed: dict[str, Any], message: s
         read_checkpoint(tmp_path)
 
 
-def test_fp16_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_gliner(tmp_path / "m")
-    assert (
-        main(["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b"), "--precision", "fp16"]) == 1
-    )
-    assert "fp16 is not built for models that take labels" in capsys.readouterr().err
+@pytest.mark.parametrize("mode", ["markerV0", "marker", "token_level"])
+def test_fp16_is_evaluated_without_a_gpu(mode: str, tmp_path: Path) -> None:
+    write_gliner(tmp_path / "m", mode)
+    out = str(tmp_path / "b")
+    assert main(["--checkpoint", str(tmp_path / "m"), "--out", out, "--precision", "fp16"]) == 0
+    manifest = read_bundle(tmp_path / "b").manifest
+    assert "not run on a GPU" in manifest.parity["check"] and manifest.parity["scaled_difference"] < 1e-2
+    assert manifest.layout == "flat"
+    model = onnx.load(tmp_path / "b" / "model.onnx")
+    inner = [
+        node.op_type
+        for loop in model.graph.node
+        if loop.op_type == "Loop"
+        for node in loop.attribute[0].g.node
+    ]
+    assert "LSTM" in inner
+    assert not {"Shape", "Range", "Size", "NonZero"} & {*inner, *(node.op_type for node in model.graph.node)}
 
 
 @pytest.mark.parametrize("has_other_marker", [False, True])
