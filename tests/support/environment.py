@@ -9,7 +9,7 @@ import time
 
 from service.system import STOPS
 
-KEPT = frozenset({"BERT_FRAMEWORKS_PYTHON", "BERT_GLINER_PYTHON", "BERT_RAY_PYTHON"})
+KEPT = frozenset({"BERT_FRAMEWORKS_PYTHON", "BERT_GLICLASS_PYTHON", "BERT_GLINER_PYTHON", "BERT_RAY_PYTHON"})
 """Variables of the suite itself, which name the environments of `make clients`."""
 PREFIXES = (
     *("BERT_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_", "LC_", "GIT_"),
