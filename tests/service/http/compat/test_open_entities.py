@@ -1,7 +1,7 @@
 """Clients of GLiNER's servers: gliner.serve, NeMo Guardrails, and Hugging Face's form with labels.
 
-The request of NeMo Guardrails is the one that its `gliner_request` (0.24.1) makes, field for field; with
-BERT_GLINER_PYTHON, the Python of an environment that has gliner and nemoguardrails, their own clients ask as they are.
+Most requests are written by hand, with the fields that NeMo Guardrails 0.24.1 sends. With BERT_GLINER_PYTHON, the Python of
+an environment that has gliner and nemoguardrails, their own clients ask as they are.
 """
 
 import json
@@ -249,7 +249,7 @@ def test_the_clients_of_gliner_and_guardrails(opened: Live, tmp_path: Path) -> N
     asked = {"url": opened.url, "text": TEXT, "labels": LABELS, "threshold": 0.3}
     script = Path(__file__).parents[3] / "support/gliner_clients.py"
     done = subprocess.run(
-        [PYTHON, str(script)],
+        [PYTHON, "-P", str(script)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
