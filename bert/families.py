@@ -326,6 +326,7 @@ REFUSED = {
     "bart": "it has a decoder",
     "canine": "it reads characters, not pieces",
     "convbert": "its layers mix attention with convolution",
+    "extractor": "it is a GLiNER2, which reads labels of several tasks as one schema",
     "eurobert": "its positions are rotations and its norms RMSNorm",
     "funnel": "it shortens the text from layer to layer",
     "gte": "its positions are rotations and its layers gated",

@@ -23,6 +23,7 @@ from bert.tasks.task import Head
 from model_export.numpy_bodies.bert import NumpyBert
 from model_export.numpy_bodies.body import Floats as Floats
 from model_export.numpy_bodies.body import Ints, NumpyBody, Observe
+from model_export.numpy_bodies.class_head import class_scores
 from model_export.numpy_bodies.deberta import NumpyDeberta
 from model_export.numpy_bodies.modern import NumpyModern
 from model_export.numpy_bodies.mpnet import NumpyMpnet
@@ -87,6 +88,8 @@ class Reference:
         body = self._body
         if self._task.embeds:
             return self._embedding(hidden)[None]
+        if self._spec.class_prompt is not None:
+            return class_scores(body, self._spec.class_prompt, hidden, ids)
         x: Floats = hidden[positions]
         if self._spec.label_prompt is not None:
             return PromptedHead(self._weights, self._spec.label_prompt).outputs(x, ids, positions)

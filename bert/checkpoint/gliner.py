@@ -127,18 +127,32 @@ def _tokenizer(folder: Path, values: Mapping[str, Any]) -> tuple[Tokenizer, list
     else:
         assert base is not None
         content = _with_markers(Tokenizer.load(base).to_json(), markers, values)
+    ids = marker_ids(content, markers, _SAVE_AGAIN)
+    if values.get("class_token_index", -1) != -1:
+        check_marker(values, "class_token_index", markers[0], ids[0], _SAVE_AGAIN)
+    return Tokenizer.parse(json.dumps(content).encode(), file), ids
+
+
+def marker_ids(content: dict[str, Any], markers: Sequence[str], advice: str) -> list[int]:
+    """Return the ids of special tokens, and mark them so in the content of a `tokenizer.json`: texts hold none.
+
+    Raises CheckpointError, which ends in `advice`, for one that is missing.
+    """
     added = {token["content"]: token for token in content.get("added_tokens") or ()}
     for marker in markers:
         if marker not in added:
-            raise CheckpointError(f"{TOKENIZER} has no added token {marker!r}: {_SAVE_AGAIN}")
-        added[marker]["special"] = True  # a text that has it is read as its characters
-    ids = [added[marker]["id"] for marker in markers]
-    if (stated := values.get("class_token_index", -1)) not in (-1, ids[0]):
+            raise CheckpointError(f"{TOKENIZER} has no added token {marker!r}: {advice}")
+        added[marker]["special"] = True
+    return [added[marker]["id"] for marker in markers]
+
+
+def check_marker(values: Mapping[str, Any], key: str, marker: str, found: int, advice: str) -> None:
+    """Raise CheckpointError, which ends in `advice`, for a config that has another id for a special token."""
+    if (stated := values.get(key)) != found:
         raise CheckpointError(
-            f"{GLINER_CONFIG} has class_token_index {stated!r}, and {markers[0]!r} is {ids[0]} in {TOKENIZER}: they do not "
-            f"belong together; {_SAVE_AGAIN}"
+            f"the config has {key} {stated!r}, and {marker!r} is {found} in {TOKENIZER}: they do not belong together; "
+            f"{advice}"
         )
-    return Tokenizer.parse(json.dumps(content).encode(), file), ids
 
 
 def _with_markers(content: str, markers: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bert.checkpoint import gliclass
 from bert.checkpoint.cached_files import check_whole, damaged_files
 from bert.checkpoint.gliner import GLINER_CONFIG, is_gliner, read_config
 from bert.checkpoint.hub_answers import check_answers, endpoint, explained
@@ -223,6 +224,8 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
     try:
         if is_gliner(folder):
             read_config(folder)
+        elif gliclass.is_gliclass(folder):
+            gliclass.read_config(folder)
         elif (folder / "config.json").is_file():
             BertConfig.read(folder)
         elif (folder / ADAPTER_CONFIG).is_file():

@@ -24,6 +24,8 @@ DENSE = "dense."
 SPANS, LABELS, SCORER = "span_rep_layer.span_rep_layer", "prompt_rep_layer", "scorer"
 PROJECTION, LSTM = "token_rep_layer.projection", "rnn.lstm"
 """Parts of a head for labels of the request, by GLiNER's names."""
+TEXT_PROJECTOR, CLASS_PROJECTOR, LOGIT_SCALE = "text_projector", "classes_projector", "logit_scale"
+"""Parts of one that judges all labels in one run, by GLiClass's names."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 """Tensors of old checkpoints that are not weights."""
@@ -53,6 +55,13 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[Shape]:
         return
     if spec.label_prompt is not None:
         yield from _prompted_shapes(h, spec.label_prompt)
+        return
+    if spec.class_prompt is not None:
+        for name in (TEXT_PROJECTOR, CLASS_PROJECTOR):
+            yield from layer_shapes(f"{name}.linear_1", (spec.class_prompt.width, h))
+            yield from layer_shapes(f"{name}.linear_2", (h, spec.class_prompt.width))
+        if spec.class_prompt.normalize:
+            yield LOGIT_SCALE, ()
         return
     yield from body.pooler_shapes(config) if task.head is Head.POOLED else body.scorer_shapes(config)
     yield from layer_shapes(head_name(config, task), (task.head_outputs(spec), h))

@@ -15,6 +15,7 @@ from bert.bodies.body import SEGMENTS
 from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
+from bert.checkpoint.gliclass import is_gliclass, read_gliclass
 from bert.checkpoint.gliner import GLINER_CONFIG, base_folder, is_gliner, read_gliner
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
@@ -214,8 +215,10 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
 
 
 def _read_full(folder: Path, stated: Stated) -> Checkpoint:
-    if is_gliner(folder):
+    if is_gliner(folder) or is_gliclass(folder):
         tensors = {name: tensor for file in weight_files(folder) for name, tensor in _read_file(file).items()}
+        if not is_gliner(folder):
+            return Checkpoint(*read_gliclass(folder, tensors), _sources(folder))
         config, spec, weights, tokenizer = read_gliner(folder, tensors)
         base = base_folder(folder, read_object(folder / GLINER_CONFIG))
         sources = _sources(folder) | ({} if base is None else {"base": _sources(base)})

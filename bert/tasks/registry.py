@@ -4,6 +4,7 @@ from bert.tasks.classification import ClassificationTask
 from bert.tasks.fill_mask import FillMaskTask
 from bert.tasks.multiple_choice import MultipleChoice
 from bert.tasks.ner import NerTask
+from bert.tasks.open_classification.task import OpenClassificationTask
 from bert.tasks.open_ner.task import OpenNerTask
 from bert.tasks.qa import QaTask
 from bert.tasks.similarity import SimilarityTask
@@ -11,6 +12,7 @@ from bert.tasks.task import Task
 
 _ALL = (
     ClassificationTask(),
+    OpenClassificationTask(),
     NerTask(),
     OpenNerTask(),
     QaTask(),

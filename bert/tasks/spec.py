@@ -11,7 +11,10 @@ from typing import Any, get_origin
 from bert.errors import CheckpointError, ConfigError
 from bert.files import read_json
 
-TASK_NAMES = ("classification", "ner", "open_ner", "qa", "similarity", "multiple_choice", "fill_mask")
+TASK_NAMES = (
+    *("classification", "open_classification", "ner", "open_ner"),
+    *("qa", "similarity", "multiple_choice", "fill_mask"),
+)
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
@@ -22,6 +25,8 @@ LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SPAN_MODES = ("markerV0", "marker", "token_level")
 """Heads of models for labels of the request, by GLiNER's names."""
+TEXT_POOLINGS, LABEL_POOLINGS = ("first", "separator", "avg"), ("first", "average")
+"""Vectors of a text and of a label, in a model that judges all labels of a request in one run."""
 MAX_SPAN_WORDS = 128
 """Most words of an entity that a graph is written for: each number of words is a part of its own."""
 SCHEMA_VERSION = 1
@@ -110,6 +115,41 @@ class LabelPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassPrompt:
+    """How a model that judges all labels of a request in one run reads them beside a text, and what its head is made of."""
+
+    label_id: int
+    """Id of the special token before each label."""
+    separator_id: int
+    """Id of the special token after the labels."""
+    width: int
+    """Numbers between the two layers of a projection."""
+    text_pooling: str = "first"
+    """Vector of the text: that of the "first" token or of the "separator", or the mean ("avg") of all tokens."""
+    label_pooling: str = "first"
+    """Vector of a label: that of its "first" token, or the "average" of its tokens. Those of the last label end with the
+    input, or where `text_pooling` is "separator" before the separator."""
+    reads_marker: bool = True
+    """The special token before a label is the label's first; else that is the piece after it."""
+    text_first: bool = False
+    """The text stands before the labels."""
+    has_segments: bool = False
+    """What begins with the separator is of segment 1."""
+    normalize: bool = False
+    """Both vectors have length 1, and a factor of the checkpoint scales the scores."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        for name, known in (("text_pooling", TEXT_POOLINGS), ("label_pooling", LABEL_POOLINGS)):
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} is {value!r}; read are {', '.join(known)}")
+        for each in fields(self):
+            value, kind = getattr(self, each.name), each.type
+            if type(value) is not kind or (kind is int and value < (each.name == "width")):
+                raise ConfigError(f"class_prompt: {each.name} is {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """The task, its labels and the limits that decoding needs. Lengths are tokens, special ones included."""
 
@@ -141,6 +181,8 @@ class TaskSpec:
     """NER only: kinds of words that no entity has, of IGNORED_WORDS."""
     label_prompt: LabelPrompt | None = None
     """Open NER only: how labels are read before a text."""
+    class_prompt: ClassPrompt | None = None
+    """Open classification only: how labels are read beside a text."""
     max_tokens: int = 512
     long_texts: str = "cut"
     """Classification only: training and its scores cut a text over `max_tokens` ("cut"), or read it in "windows"."""
@@ -178,6 +220,8 @@ class TaskSpec:
             raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
         if (self.task == "open_ner") != isinstance(self.label_prompt, LabelPrompt):
             raise ConfigError(f"label_prompt is for open_ner, which needs it; task is {self.task}")
+        if (self.task == "open_classification") != isinstance(self.class_prompt, ClassPrompt):
+            raise ConfigError(f"class_prompt is for open_classification, which needs it; task is {self.task}")
         self._check_embedding()
         self._check_examples()
         self._check_labels()
@@ -259,8 +303,9 @@ class TaskSpec:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
         lists: dict[str, Any] = {"dense": _dense(values.get("dense", ()))}
-        if (prompt := values.get("label_prompt")) is not None:
-            lists["label_prompt"] = _label_prompt(prompt)
+        for name, kind in (("label_prompt", LabelPrompt), ("class_prompt", ClassPrompt)):
+            if (prompt := values.get(name)) is not None:
+                lists[name] = _prompt(name, kind, prompt)
         for name in ("labels", "left_out"):
             texts = values.get(name, ())
             if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
@@ -310,12 +355,12 @@ def _dense(layers: Any) -> tuple[DenseLayer, ...]:
         ) from None
 
 
-def _label_prompt(values: Any) -> LabelPrompt:
-    """Return the label prompt of a `task.json`. Raises ConfigError."""
+def _prompt(name: str, kind: type[Any], values: Any) -> Any:
+    """Return the prompt of a `task.json`. Raises ConfigError."""
     try:
-        return LabelPrompt(**values)
+        return kind(**values)
     except TypeError as error:
-        raise ConfigError(f"label_prompt ({values!r}) is not complete: {error}") from None
+        raise ConfigError(f"{name} ({values!r}) is not complete: {error}") from None
 
 
 def _is_number(value: object) -> bool:

@@ -22,7 +22,7 @@ class Head(Enum):
     POOLED = "the pooler (a linear layer and an activation), then one linear layer"
     VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
     EMBEDDING = "pooling to a vector, perhaps dense layers after it"
-    PROMPTED = "words, or spans of them, beside labels that stand before the text"
+    PROMPTED = "the text, its words or spans of them, beside labels that are part of the input"
 
 
 class Reads(Enum):

@@ -1,6 +1,7 @@
-"""Labels of the request's own, by a model of natural language inference (Yin et al. 2019, arXiv 1909.00161).
+"""Labels of the request's own, by a model of natural language inference (Yin et al. 2019, arXiv 1909.00161), or by one that
+judges them all in one run (`bert.tasks.open_classification`).
 
-The model says of each text and each label's hypothesis ("This example is sport.") whether the one follows from the other.
+Of the former each text and each label's hypothesis ("This example is sport.") are a run: does the one follow from the other?
 """
 
 import re
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, ranked
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Floats, softmax
+from bert.tasks.task import Floats, sigmoid, softmax
 
 # Stems of the labels of natural language inference, in the languages that checkpoints of the hub have them.
 _ENTAILS = re.compile(r"entail|implicaz|implicac|implikation|enthalten|含意|蕴含|蕴涵|следован|함의")
@@ -41,21 +42,29 @@ def inference_of(spec: TaskSpec) -> Inference | None:
     return Inference(places[0][0], places[1][0]) if all(len(found) == 1 for found in places) else None
 
 
+def takes_labels(spec: TaskSpec) -> bool:
+    """Tell whether requests may bring labels along, to choose from or to find."""
+    prompt = spec.label_prompt or spec.class_prompt
+    return prompt is not None or inference_of(spec) is not None
+
+
 def decode(
     logits: Floats,
     labels: Sequence[str],
-    meaning: Inference,
+    meaning: Inference | None,
     scoring: Scoring = ALL_SCORES,
     *,
     multi_label: bool = False,
 ) -> Classification:
-    """Turn the logits (C, K) of a text beside the hypothesis of each of C labels into its result.
+    """Turn the logits (C, K) of a text beside the hypothesis of each of C labels into its result; (C, 1) without `meaning`.
 
     The probabilities of the labels add up to 1. With `multi_label`, or one label, each is that of entailment against
-    contradiction. Labels of equal score keep their order.
+    contradiction, or of its own logit. Labels of equal score keep their order.
     """
     logits = logits / (scoring.temperature or 1.0)
-    if multi_label or len(labels) == 1:
+    if meaning is None:
+        scores = sigmoid(logits[:, 0]) if multi_label or len(labels) == 1 else softmax(logits[:, 0])
+    elif multi_label or len(labels) == 1:
         scores = softmax(logits[:, [meaning.contradiction, meaning.entailment]])[:, 1]
     else:
         scores = softmax(logits[:, meaning.entailment])

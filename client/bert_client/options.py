@@ -35,9 +35,9 @@ class ClassifyOptions(TruncateOptions, total=False):
     windows: Literal["max", "mean"] | None
     """Read long texts in windows, and merge the scores of these."""
     labels: list[str] | dict[str, str] | None
-    """Labels to choose from, or a hypothesis for each, by a model of natural language inference."""
+    """Labels to choose from, or what is read for each, by a model that takes them."""
     template: str | None
-    """Hypothesis of each of `labels`, with {} in its place. Default: This example is {}."""
+    """What is read for each of `labels`, with {} in its place. Default: This example is {}., and of a GLiClass {}."""
     multi_label: bool | None
     """Judge each of `labels` by itself: several may hold, or none."""
 

@@ -14,6 +14,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from model_export.graph.bodies import graph_body
+from model_export.graph.class_head import write_class_head
 from model_export.graph.embedding import write_embedding
 from model_export.graph.graph_builder import GraphWriter
 from model_export.graph.prompted_head import write_prompted_head
@@ -28,15 +29,19 @@ def build_graph(
     """Return the graph of encoder and head; `make_ops` are the operators of the config's body (`graph_body`) on a device.
 
     Output: `logits` (P, K), for fill_mask (P, V), for open_ner a row for each word and label of a
-    text, or for similarity `embeddings` (N, E); all float32.
+    text, for open_classification one for each label, or for similarity `embeddings` (N, E); all float32.
     """
     writer, task, body = GraphWriter(), TASKS[spec.task], graph_body(config)
     ops = make_ops(writer, config, weights)
     needs_all = _needs_all(config, spec)
     one_position = task.has_one_position and not needs_all
-    ops.inputs(text_ids=needs_all or spec.label_prompt is not None, one_position=one_position)
+    ops.inputs(text_ids=needs_all or task.head is Head.PROMPTED, one_position=one_position)
     x = body.write_layers(ops, one_position=one_position, gathers=not needs_all)
     text_ids = ops.text_ids() if needs_all else None
+    if spec.class_prompt is not None:
+        logits = write_class_head(writer, ops.to_float32(x), ops.text_ids(), spec.class_prompt, weights)
+        writer.output(logits, "logits", ["labels", 1])
+        return writer.model(f"bert-{spec.task}")
     if spec.label_prompt is not None:
         logits = write_prompted_head(ops, ops.to_float32(x), spec.label_prompt)
         writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
@@ -52,6 +57,8 @@ def build_graph(
 def _needs_all(config: BertConfig, spec: TaskSpec) -> bool:
     """Tell whether the head reads all of a text's tokens, to pool them."""
     head = TASKS[spec.task].head
+    if spec.class_prompt is not None:
+        return spec.class_prompt.text_pooling == "avg"
     if head is Head.EMBEDDING:
         return spec.pooling != "cls"
     return head is Head.POOLED and config.body.text_pooling != "cls"

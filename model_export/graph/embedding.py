@@ -29,20 +29,21 @@ def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec
     return _unit_length(w, pooled) if spec.normalize else pooled
 
 
-def pooled_mean(w: GraphWriter, x: str, text_ids: str) -> str:
-    """Write the means (N, H) of the vectors x (T, H) of each text, both float32."""
-    return _Pooling(w, x, text_ids, 0).mean()
+def pooled_mean(w: GraphWriter, x: str, text_ids: str, order: str | None = None) -> str:
+    """Write the means (N, H) of the vectors x (T, H) of each text, both float32; `order` (N,) are the texts' ids."""
+    return _Pooling(w, x, text_ids, 0, order).mean()
 
 
 class _Pooling:
     """Each method writes one vector (N, H) for each text; its name is that of the pooling."""
 
-    def __init__(self, w: GraphWriter, x: str, text_ids: str, max_tokens: int) -> None:
+    def __init__(
+        self, w: GraphWriter, x: str, text_ids: str, max_tokens: int, order: str | None = None
+    ) -> None:
         self._w, self._x, self._text_ids, self._max_tokens = w, x, text_ids, max_tokens
         self._axis = w.constant("axis_1", [1])
-        order = w.node(
-            "Gather", text_ids, "positions", axis=0
-        )  # any token of a text names it: here its [CLS]
+        # Any token of a text names it: here its [CLS].
+        order = order or w.node("Gather", text_ids, "positions", axis=0)
         belongs = w.node("Equal", w.node("Unsqueeze", order, self._axis), text_ids)
         self._member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)  # (N, T)
         self._lengths = w.node("ReduceSum", self._member, self._axis, keepdims=1)  # (N, 1)

@@ -1,9 +1,10 @@
-"""Labels of requests, on which an 8-bit model of natural language inference is compared with the float32 one."""
+"""Labels of requests, on which an 8-bit model that takes them at /classify is compared with the float32 one."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.zero_shot import inference_of
 from bert.tokenizer import Tokenizer
@@ -17,10 +18,13 @@ TEXTS = 100
 
 
 def labelled_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
-    """Return shipped texts, each beside a sentence about each of LABELS; none for a model that takes no labels.
+    """Return shipped texts, each beside a sentence about each of LABELS, or beside the labels of the task's samples.
 
-    There are none either for a model that is too short for such sentences.
+    There are none for a model that takes no labels, or is too short for such sentences.
     """
+    if spec.class_prompt is not None:
+        singles, task = tokenizer.pieces(plain_texts(TEXTS)), TASKS[spec.task]
+        return [make_text(task.sample(tokenizer, [each], spec)[0], spec.task) for each in singles]
     hypotheses = tokenizer.pieces([f"This example is {label}." for label in LABELS])
     room = spec.max_tokens - tokenizer.form.special_tokens(2)
     if inference_of(spec) is None or max(map(len, hypotheses)) >= room:
@@ -40,9 +44,11 @@ def changes_of(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]
 
 
 def _decisions(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
-    meaning = inference_of(spec)
+    if spec.class_prompt is not None:
+        scores = np.stack(outputs)[:, :, 0]
+        return np.concatenate([scores.argmax(axis=1), scores.ravel() > 0])
+    meaning, logits = inference_of(spec), np.concatenate(outputs)
     assert meaning is not None
-    logits = np.concatenate(outputs)
     entails = logits[:, meaning.entailment]
     best = entails.reshape(-1, len(LABELS)).argmax(axis=1)
     return np.concatenate([best, entails > logits[:, meaning.contradiction]])

@@ -81,7 +81,9 @@ class PredictSettings(CommandSettings):
         "from or to find. Default: all of the model's own.",
     )
     template: str | None = Field(
-        None, description="Hypothesis of each of `labels`, with {} in its place. Default: This example is {}."
+        None,
+        description="What is read for each of `labels`, with {} in its place. Default: This example is {}., and {} for a "
+        "model that judges all labels in one run.",
     )
     multi_label: bool = Field(
         False, description="Judge each of `labels` by itself: several may hold, or none."

@@ -55,8 +55,6 @@ class Application(FastAPI):
 
     service: Service
     keys: Authorisation
-    places: Path | None = None
-    """File in which the processes of a service count a key's requests in progress."""
     compat: CompatibleApis
     tracing: "Tracing | None" = None
 
@@ -66,8 +64,7 @@ class Application(FastAPI):
         FastAPI's own layers handle errors, which RequestMiddleware does, and close uploaded files, which no route takes.
         Its routing costs about 23 µs a request; with its layers and request handler 74 µs (docs/decisions/0012).
         """
-        known_models = self.service.known_models
-        self.keys = Authorisation(self.service.settings, self.service.metrics, known_models, self.places)
+        self.keys = Authorisation(self.service.settings, self.service.metrics, self.service.known_models)
         app = RequestMiddleware(
             self.router,
             self.service,

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
 from bert.tasks.tags import TagScheme
-from bert.tasks.zero_shot import inference_of
+from bert.tasks.zero_shot import takes_labels
 from service.engine.models import Model, SkippedBundle
 from service.exports.progress import read_progress
 from service.http import openapi
@@ -220,7 +220,7 @@ def _info(
         entity_types=list(TagScheme.of(spec.labels).types) if TASKS[spec.task].has_tags else [],
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
-        takes_labels=inference_of(spec) is not None or spec.label_prompt is not None,
+        takes_labels=takes_labels(spec),
         embedding_size=model.embedding_size,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,

@@ -5,23 +5,29 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from bert.errors import FieldError, InvalidRequestError
+from bert.encoding import Encoding, Ints
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError
 from bert.graph_inputs import joined
 from bert.tasks import classification, zero_shot
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
+from bert.tasks.open_classification.task import encode, prompt_ids
+from bert.tasks.open_ner.inputs import room
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
 from service.engine.models import Model, Registry
-from service.pipeline.inputs import Texts, pair_count
+from service.pipeline.inputs import TextLists, Texts, make_each, pair_count
 from service.pipeline.pipeline import window_tokens
 from service.tasks.label_sets import (
+    OPEN_TASK,
     PLACE,
     SCORE_BYTES,
     TEMPLATE,
     LabelSets,
-    find_inference_model,
+    find_label_model,
     inference_or_refuse,
 )
 from service.tasks.schema import (
@@ -63,6 +69,8 @@ ANYTHING: tuple[Example, ...] = (
     {"text": "The central bank left its interest rate at two percent."},
 )
 """Texts for models of which only the labels are known."""
+LABELLED: tuple[Example, ...] = ({**ANYTHING[0], "labels": ["delivery", "payment", "account"]},)
+"""Texts for models that take labels and have none."""
 PAIRS: tuple[Example, ...] = (
     {"text": "A man is playing a guitar.", "text_pair": "Someone is making music."},
     {"text": "The shop is closed on Sundays.", "text_pair": "You can buy it there on Sunday."},
@@ -76,8 +84,8 @@ class ClassifyRequest(Schema):
 
     A pair is two strings, two lists of equal length, or one string that goes with each item of a list.
 
-    A model of natural language inference takes `labels`, and then reads single texts: each beside a sentence about each
-    label.
+    Some models take `labels`, and then read single texts. One of natural language inference reads each beside a sentence
+    about each label, a GLiClass beside all labels at once.
     """
 
     example: ClassVar[Example] = {"text": "A warm, funny film that I would gladly see again."}
@@ -99,12 +107,13 @@ class ClassifyRequest(Schema):
     )
     labels: NonEmpty[str] | NonEmpty[NonEmpty[str]] | Hypotheses | None = Field(
         None,
-        description="Labels to choose from, by a model of natural language inference: a list for all texts, a list of lists "
-        "with one for each text, or an object with a hypothesis for each label.",
+        description="Labels to choose from, by a model that takes them (`takes_labels` of /models): a list for all texts, a "
+        "list of lists with one for each text, or an object of what the model reads for each label.",
     )
     template: str | None = Field(
         None,
-        description=f"Hypothesis of each of `labels`, with {PLACE} in its place. Default: `{TEMPLATE}`",
+        description=f"What is read for each of `labels`, with {PLACE} in its place. Default: `{TEMPLATE}`, and for a model "
+        f"that judges all labels in one run `{PLACE}`.",
     )
     multi_label: bool = Field(
         False,
@@ -143,7 +152,7 @@ class ClassifyResult(LabelScore):
 class Classify(ServedTask[ClassifyRequest]):
     """Classify texts or pairs of texts."""
 
-    path, model_task = "/classify", "classification"
+    path, model_task, other_tasks = "/classify", "classification", (OPEN_TASK,)
     request, result = ClassifyRequest, ClassifyResult
     order = "One result for each text or pair, in order."
     texts, more = ("text", "text_pair"), "scores"
@@ -169,7 +178,9 @@ class Classify(ServedTask[ClassifyRequest]):
         return self.texts[:1] if "labels" in options else super().fields_among(spec, given, options)
 
     def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
-        """Return the model's own examples, else opinions for labels of sentiment, else texts of all kinds."""
+        """Return the model's own examples, else opinions for labels of sentiment, else texts of all kinds or with labels."""
+        if spec.task == OPEN_TASK:
+            return spec.examples or LABELLED
         judges = any(JUDGEMENT.search(label) for label in spec.labels)
         return spec.examples or (PAIRS if spec.pair else OPINIONS if judges else ANYTHING)
 
@@ -180,9 +191,12 @@ class Classify(ServedTask[ClassifyRequest]):
 
     def find(self, registry: Registry, name: str | None, request: ClassifyRequest) -> Model:
         """Return the named model, or the default one; where labels are sent, the first that takes them."""
-        if request.labels is not None and name is None and (found := find_inference_model(registry)):
-            return found
-        return super().find(registry, name, request)
+        if name is not None:
+            named = registry.find(name, None)
+            return named if named.task == OPEN_TASK else registry.find(name, self.model_task)
+        has_own = request.labels is None and self.model_task in registry.defaults
+        found = None if has_own else find_label_model(registry)
+        return super().find(registry, name, request) if found is None else found
 
     async def run(self, call: Call, request: ClassifyRequest) -> Results:
         """Answer a request."""
@@ -191,7 +205,7 @@ class Classify(ServedTask[ClassifyRequest]):
             results, truncated = await self._by_labels(call, text, request)
             count = sum(len(result.scores) for result in results)
             return Results(count, lambda listed: _rows(results, truncated, listed))
-        _check_without_labels(request)
+        _check_without_labels(call.model, request)
         pair = Texts.of("text_pair", request.text_pair) if request.text_pair is not None else None
         check_pair(call.model, text, pair)
         call.check_count(text, *([pair] if pair is not None else []))
@@ -210,13 +224,16 @@ class Classify(ServedTask[ClassifyRequest]):
                 raise InvalidRequestError(
                     [FieldError(name, "is not read with labels: leave one of them out")]
                 )
-        sets = LabelSets.of(request.labels, request.template)
+        sets = LabelSets.of(request.labels, request.template, call.model)
         return await classify_by_labels(
             call, text, sets, request.scoring(), multi_label=request.multi_label, truncate=request.truncate
         )
 
 
-def _check_without_labels(request: ClassifyRequest) -> None:
+def _check_without_labels(model: Model, request: ClassifyRequest) -> None:
+    if model.task == OPEN_TASK:
+        message = f"model {model.name!r} chooses from the request's labels: send at least one"
+        raise InvalidRequestError([FieldError("labels", message)])
     given = {"template": request.template, "multi_label": request.multi_label or None}
     errors = [
         FieldError(name, "is for labels, and none were sent")
@@ -289,7 +306,7 @@ def _sampled(
 async def classify_by_labels(
     call: Call, text: Texts, sets: LabelSets, scoring: Scoring, *, multi_label: bool, truncate: bool
 ) -> tuple[list[Classification], list[bool]]:
-    """Return a classification of each text by its labels, and whether it was cut; a hypothesis never is.
+    """Return a classification of each text by its labels, and whether it was cut; what is read for a label never is.
 
     Raises InvalidRequestError for a model that takes no labels.
     """
@@ -297,7 +314,12 @@ async def classify_by_labels(
     call.check_count(text)
     sets.check(text, call.pipeline.max_texts)
     call.note_size(text, sets.size(len(text), scoring.top_k))
-    rows = await call.encode_with_each(text, sets.hypotheses, len(text), truncate=truncate, keep_beside=True)
+    if meaning is None:
+        rows = await _encode_beside_labels(call, text, sets.hypotheses, truncate=truncate)
+    else:
+        rows = await call.encode_with_each(
+            text, sets.hypotheses, len(text), truncate=truncate, keep_beside=True
+        )
     flat = [encoding for each in rows for encoding in each]
     outputs = iter(await call.infer(flat))
 
@@ -314,6 +336,43 @@ async def classify_by_labels(
     # Labels of requests have no bound, and each that is counted by name is a series in the metrics.
     call.note_outcomes(("other", result.score) for result in results)
     return results, [any(encoding.truncated for encoding in row) for row in rows]
+
+
+async def _encode_beside_labels(
+    call: Call, text: Texts, prompts: TextLists, *, truncate: bool
+) -> list[list[Encoding]]:
+    """Encode each text beside all its labels, in one input. Raises as `Call.encode` does, and for labels without pieces."""
+    spec, tokenizer, bounded = call.model.spec, call.model.tokenizer, call.tokenizer(only_ids=True)
+    prompt, places = (
+        spec.class_prompt,
+        [(i, n) for i, each in enumerate(prompts.lists) for n in range(len(each))],
+    )
+    assert prompt is not None
+    with call.context.timed("tokenize"):
+        sent = [prompts.lists[item][number] for item, number in places]
+        found = await bounded.pieces([*text.values, *sent], spec.max_tokens if truncate else None)
+        texts, labels = found[: len(text)], found[len(text) :]
+        bounded.note_unknown(texts, text.where)
+        bounded.note_unknown(labels, lambda index: prompts.where(*places[index]))
+        if empty := [prompts.where(*places[n]) for n, each in enumerate(labels) if not len(each)]:
+            raise InvalidRequestError(
+                [FieldError(where, "has no pieces") for where in empty[:MAX_FIELD_ERRORS]]
+            )
+        rest = iter(labels)
+
+        def read(item: int) -> tuple[Ints, NDArray[np.intp]]:
+            before = prompt_ids([next(rest).ids for _ in prompts.lists[item]], prompt)
+            room(len(before[0]), spec)
+            return before
+
+        beside = make_each(len(prompts.lists), read, prompts.where)
+        lengths = (2 + len(each) + len(beside[prompts.index(item)][0]) for item, each in enumerate(texts))
+        bounded.check_tokens(sum(min(length, spec.max_tokens) for length in lengths))
+
+        def make(item: int) -> list[Encoding]:
+            return [encode(texts[item], beside[prompts.index(item)], tokenizer, spec, truncate=truncate)]
+
+        return await bounded.build(len(text), lambda: make_each(len(text), make, text.where))
 
 
 async def _classify_windows(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError, displayed
-from bert.tasks.zero_shot import Inference, inference_of
+from bert.tasks.zero_shot import Inference, inference_of, takes_labels
 from service.engine.models import Model, Registry
 from service.pipeline.inputs import TextLists, Texts, too_many_texts
 from service.tasks.schema import RESULT_BYTES, text_size
@@ -12,6 +12,8 @@ PLACE = "{}"
 """Place of the label in a template."""
 TEMPLATE = f"This example is {PLACE}."
 """Hypothesis of a label where none is asked for, as in `transformers`."""
+OPEN_TASK = "open_classification"
+"""Task of models that judge all labels in one run, and read each as it is sent."""
 SCORE_BYTES = 40
 """Bytes of a score and its names in JSON, about; the label comes on top."""
 
@@ -28,10 +30,13 @@ class LabelSets:
         cls,
         sent: list[str] | list[list[str]] | dict[str, str],
         template: str | None,
+        model: Model,
         name: str = "labels",
         template_name: str = "template",
     ) -> "LabelSets":
-        """Put each label into the template; an object has hypotheses itself. The names are those of the fields.
+        """Put each label into the template, by default that of the model's task; an object has hypotheses itself.
+
+        The names are those of the fields.
 
         Raises InvalidRequestError for a template that has not one place for a label.
         """
@@ -41,7 +46,8 @@ class LabelSets:
                 message = "is for labels without hypotheses, and labels has one for each: leave it out"
                 raise InvalidRequestError([FieldError(template_name, message)])
             return cls([given.keys], given)
-        template = TEMPLATE if template is None else template
+        if template is None:
+            template = PLACE if model.task == OPEN_TASK else TEMPLATE
         if template.count(PLACE) != 1:
             message = f"is {displayed(template)!r} and needs {PLACE} once, where the label goes"
             raise InvalidRequestError([FieldError(template_name, message)])
@@ -89,16 +95,20 @@ def check_labels(sets: list[list[str]], texts: TextLists) -> None:
         raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
 
 
-def find_inference_model(registry: Registry) -> Model | None:
-    """Return the model that takes labels where none is named: the default of /classify if it does, else the first."""
-    default = registry.models.get(registry.defaults.get("classification", ""))
-    models = [*([default] if default is not None else []), *registry.models.values()]
-    return next((model for model in models if inference_of(model.spec) is not None), None)
+def find_label_model(registry: Registry) -> Model | None:
+    """Return the model that takes labels where none is named: a default of /classify if it does, else the first."""
+    tasks = ("classification", OPEN_TASK)
+    defaults = (registry.models.get(registry.defaults.get(task, "")) for task in tasks)
+    models = [*(model for model in defaults if model is not None), *registry.models.values()]
+    return next((model for model in models if model.task in tasks and takes_labels(model.spec)), None)
 
 
-def inference_or_refuse(model: Model, name: str) -> Inference:
-    """Return what the model's outputs mean. Raises InvalidRequestError for one that takes no labels of a request."""
-    if (meaning := inference_of(model.spec)) is not None:
+def inference_or_refuse(model: Model, name: str) -> Inference | None:
+    """Return what the model's outputs mean, None where each label has one.
+
+    Raises InvalidRequestError for a model that takes no labels of a request.
+    """
+    if (meaning := inference_of(model.spec)) is not None or model.task == OPEN_TASK:
         return meaning
     own = displayed(", ".join(model.spec.labels))
     message = (

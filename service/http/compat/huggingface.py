@@ -35,14 +35,13 @@ from service.http.compat.huggingface_requests import (
 )
 from service.http.compat.requests import Compared, refused, validate
 from service.http.problems import ProblemError
-from service.http.request_body import validated
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
 from service.tasks.classification import classify, classify_by_labels
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
-from service.tasks.label_sets import LabelSets, inference_or_refuse
-from service.tasks.ner import NerRequest, entities, entities_of_labels, tagged_pieces
+from service.tasks.label_sets import OPEN_TASK, LabelSets, inference_or_refuse
+from service.tasks.ner import entities, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
 from service.tasks.task import INLINE_RESULTS, Call, embed, in_parts, prompted
@@ -116,6 +115,8 @@ async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[in
     """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
     if options.candidate_labels is not None:
         return await _classify_by_labels(call, inputs, options, options.candidate_labels)
+    if call.model.task == OPEN_TASK:
+        raise refused("candidate_labels", "is required: the labels to choose from")
     for name in ("hypothesis_template", "multi_label"):
         if getattr(options, name):
             raise refused(name, "is for candidate_labels, and none were sent")
@@ -146,7 +147,9 @@ async def _classify_by_labels(
     """Return the labels and scores of one text, or a list of those for each text of a list."""
     check_options(call.model, options, {*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS})
     labels = [label.strip() for label in sent.split(",")] if isinstance(sent, str) else sent
-    sets = LabelSets.of(labels, options.hypothesis_template, "candidate_labels", "hypothesis_template")
+    sets = LabelSets.of(
+        labels, options.hypothesis_template, call.model, "candidate_labels", "hypothesis_template"
+    )
     found, _ = await classify_by_labels(
         call,
         _texts(call, inputs),
@@ -182,21 +185,6 @@ async def _entities(call: Call, inputs: object, options: Parameters) -> tuple[in
             )
             for each in found
         ]
-        return texts if text.is_list else texts[0]
-
-    return len(text) + sum(map(len, found)), shown
-
-
-async def _entities_of_labels(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
-    """Return the entities of `labels` in a text, or a list of those of each."""
-    text = _texts(call, inputs)
-    asked = {"text": text.values, "labels": options.labels, "threshold": options.threshold}
-    asked |= {"flat": options.flat_ner, "multi_label": options.multi_label}
-    native = validated(NerRequest, asked, call.pipeline.max_texts)
-    found = await entities_of_labels(call, text, native)
-
-    def shown() -> object:
-        texts = [in_parts(map(_entity, each)) for each in found]
         return texts if text.is_list else texts[0]
 
     return len(text) + sum(map(len, found)), shown
@@ -329,13 +317,9 @@ FORMS: dict[str, Form] = {
         ("top_k", "function_to_apply", *_ZERO_SHOT_OPTIONS, *_CUTS),
         _classify,
     ),
+    OPEN_TASK: Form((ZERO_SHOT,), (*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS), _classify),
     "ner": Form(
         ("token-classification", "ner"), ("aggregation_strategy", "ignore_labels", "stride"), _entities
-    ),
-    "open_ner": Form(
-        ("token-classification", "ner"),
-        ("labels", "threshold", "flat_ner", "multi_label"),
-        _entities_of_labels,
     ),
     "qa": Form(
         ("question-answering",),

@@ -71,7 +71,7 @@ const ownLabels = {
   path: "classify",
   hub: "MoritzLaurer/deberta-v3-base-zeroshot-v2.0",
   task: null,
-  fits: (model) => model.takes_labels && model.task === "classification",
+  fits: (model) => model.takes_labels && model.task.endsWith("classification"),
   fields: () => [{ ...WORDS.text, rows: 4 }, { name: "labels", label: "Labels, one on each line", rows: 4, kind: "lines" }],
   options: () => [
     EACH,
