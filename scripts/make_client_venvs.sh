@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# make_client_venvs.sh: makes .venv-clients and .venv-ray, which add requirements/clients.txt and requirements/ray.txt to what
+# make_client_venvs.sh: makes .venv-clients, .venv-gliner and .venv-ray, which add the file of requirements/ of that name to what
 # .venv has, and .venv-frameworks from requirements/frameworks.txt alone, once. Does nothing while these are unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-made_from="$(fingerprint requirements/clients.txt requirements/frameworks.txt requirements/ray.txt scripts/make_client_venvs.sh) $PWD"
+made_from="$(fingerprint requirements/clients.txt requirements/frameworks.txt requirements/gliner.txt requirements/ray.txt \
+  scripts/make_client_venvs.sh) $PWD"
 
 make_venv() { # folder, requirements
   local venv=$1 log=$PWD/$1.log
@@ -24,4 +25,5 @@ make_venv() { # folder, requirements
 
 make_venv .venv-clients requirements/clients.txt
 make_venv .venv-frameworks requirements/frameworks.txt
+make_venv .venv-gliner requirements/gliner.txt
 make_venv .venv-ray requirements/ray.txt

@@ -171,10 +171,9 @@ def best_milliseconds(
 ) -> list[float]:
     """Return the best time of each of `runs`.
 
-    They take turns, so that a busy moment slows all of them; and what a busy machine adds is not in the best.
+    They take turns, so that a busy moment slows all of them; and what a busy machine adds is not in the best, nor is what
+    the first run takes to fetch memory.
     """
-    for run in runs:  # the first time memory is fetched
-        run()
     times: list[list[float]] = [[] for _ in runs]
     begin, (fewest, most) = clock(), ROUNDS
     while len(times[0]) < fewest or (len(times[0]) < most and clock() - begin < SECONDS):

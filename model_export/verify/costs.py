@@ -11,7 +11,7 @@ PRODUCT = {"reference": 2.5e-11, "fp32": 1.1e-11, "fp16": 1.1e-11, "int8": 0.4e-
 """Seconds for one product and sum of a graph on each core, or of the reference in numpy."""
 FITTING = 2.4e-7
 """Seconds for a weight of a layer's matrix in 8 bits: calibrated, and rounded."""
-TIMED, SECONDS = ((32, 3), (512, 3)), 0.4
+TIMED, SECONDS = ((32, 2), (512, 2)), 0.4
 """Tokens of a batch that is timed and how often it is run at least, and for how long."""
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+import zlib
 from collections.abc import Callable
 
 from pydantic import Field
@@ -53,19 +54,61 @@ class Rate:
         self._full_at = max(self._full_at, self._clock()) + cost / self.per_s
 
 
+class Places:
+    """Places for a key's requests in progress, shared by all processes of a service.
+
+    Each is a byte of a file: who has a place holds the lock on it, which the system releases when a process ends.
+    """
+
+    def __init__(self, name: str, most: int, file: int | None) -> None:
+        """Take none yet; `file` is a descriptor, None for a service of one process."""
+        self.most, self._file, self._start = most, file, zlib.crc32(name.encode()) << 20
+        self._taken = set[int]()
+
+    def take(self) -> bool:
+        """Take a place; return whether there was one."""
+        free = (place for place in range(self.most) if place not in self._taken and self._lock(place))
+        if (place := next(free, None)) is None:
+            return False
+        self._taken.add(place)
+        return True
+
+    def give_back(self) -> None:
+        """Give back any that was taken."""
+        self._lock(self._taken.pop(), release=True)
+
+    def _lock(self, place: int, *, release: bool = False) -> bool:
+        if self._file is None:
+            return True
+        import fcntl  # not on Windows
+
+        how = fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB
+        try:
+            fcntl.lockf(self._file, how, 1, self._start + place)
+        except OSError:  # another process has it
+            return False
+        return True
+
+
 class Grant:
     """A key and what it has asked for; one for each process that speaks HTTP."""
 
-    def __init__(self, name: str, rules: Rules, processes: int = 1, clock: Clock = time.monotonic) -> None:
-        """Allow this process its part of the key's rates and concurrency."""
+    def __init__(
+        self,
+        name: str,
+        rules: Rules,
+        processes: int = 1,
+        clock: Clock = time.monotonic,
+        file: int | None = None,
+    ) -> None:
+        """Allow this process its part of the key's rates; `file` is where all processes take its places."""
         self.name, self.rules = name, rules
         self._models = None if rules.models is None else frozenset(rules.models)
         self._requests = (
             Rate(rules.requests_per_second / processes, clock) if rules.requests_per_second else None
         )
         self._tokens = Rate(rules.tokens_per_second / processes, clock) if rules.tokens_per_second else None
-        self._most_in_flight = math.ceil(rules.concurrency / processes) if rules.concurrency else math.inf
-        self._in_flight = 0
+        self._places = Places(name, rules.concurrency, file) if rules.concurrency else None
 
     def may_use(self, model: str) -> bool:
         """Tell whether it may use a model."""
@@ -73,16 +116,18 @@ class Grant:
 
     def enter(self) -> None:
         """Begin a request, which `leave` ends. Raises RateLimitedError if there are too many."""
-        if self._in_flight >= self._most_in_flight:
-            what = f"{self._in_flight} requests in progress, and may have no more"
-            raise RateLimitedError(self.name, what, 1.0, int(self._most_in_flight))
         if self._requests is not None:
             self._take(self._requests, 1, "requests")
-        self._in_flight += 1
+        if self._places is not None and not self._places.take():
+            if self._requests is not None:
+                self._requests.take(-1)
+            what = f"{self._places.most} requests in progress, and may have no more"
+            raise RateLimitedError(self.name, what, 1.0, self._places.most)
 
     def leave(self) -> None:
         """End a request."""
-        self._in_flight -= 1
+        if self._places is not None:
+            self._places.give_back()
 
     def spend(self, tokens: int) -> None:
         """Count tokens of a request that is to run. Raises RateLimitedError if there are too many."""

@@ -55,6 +55,8 @@ class Application(FastAPI):
 
     service: Service
     keys: Authorisation
+    places: Path | None = None
+    """File in which the processes of a service count a key's requests in progress."""
     compat: CompatibleApis
     tracing: "Tracing | None" = None
 
@@ -64,7 +66,8 @@ class Application(FastAPI):
         FastAPI's own layers handle errors, which RequestMiddleware does, and close uploaded files, which no route takes.
         Its routing costs about 23 µs a request; with its layers and request handler 74 µs (docs/decisions/0012).
         """
-        self.keys = Authorisation(self.service.settings, self.service.metrics, self.service.known_models)
+        known_models = self.service.known_models
+        self.keys = Authorisation(self.service.settings, self.service.metrics, known_models, self.places)
         app = RequestMiddleware(
             self.router,
             self.service,

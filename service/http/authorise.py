@@ -3,10 +3,12 @@
 import asyncio
 import hmac
 import math
+import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from pathlib import Path
 
 from starlette.types import Scope
 
@@ -56,14 +58,22 @@ class Authorisation:
     """The keys that are in force in this process."""
 
     def __init__(
-        self, settings: ServeSettings, metrics: Metrics, known_models: Callable[[], Collection[str]]
+        self,
+        settings: ServeSettings,
+        metrics: Metrics,
+        known_models: Callable[[], Collection[str]],
+        places: Path | None,
     ) -> None:
-        """Read the keys. If their file is wrong by now, log it: all requests are refused until it is mended."""
+        """Read the keys. If their file is wrong by now, log it: all requests are refused until it is mended.
+
+        In the file `places` several processes count the requests in progress.
+        """
         self.needs_key = settings.needs_key
         self._settings, self._metrics, self._known_models = settings, metrics, known_models
         self._file, self._look_at = settings.api_keys_file, 0.0
         self._seen = file_stamp(self._file)
         self._grants: list[tuple[Key, Grant]] = []
+        self._places = os.open(places, os.O_RDWR | os.O_CREAT, 0o600) if places is not None else None
         self._wrong = WrongKeys(time.monotonic)
         self._read()
 
@@ -112,7 +122,7 @@ class Authorisation:
         processes, grants = self._settings.frontends or 1, list[tuple[Key, Grant]]()
         for key in keys:
             same = before.get(key.name)
-            new = key, Grant(key.name, key.rules, processes)
+            new = key, Grant(key.name, key.rules, processes, file=self._places)
             grants.append(same if same is not None and same[0] == key else new)
         self._grants = grants
         self._metrics.keys_file_error.set(0)

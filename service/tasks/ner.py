@@ -35,6 +35,7 @@ from service.tasks.schema import (
     complete,
     number,
     spans_size,
+    text_size,
 )
 from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
@@ -155,7 +156,7 @@ class Ner(ServedTask[NerRequest]):
         text, model = Texts.of("text", request.text), call.model
         call.check_count(text)
         if model.task == TASK:
-            found = await _of_labels(call, text, request)
+            found = await entities_of_labels(call, text, request)
         else:
             found = await _of_types(call, text, request)
 
@@ -165,8 +166,8 @@ class Ner(ServedTask[NerRequest]):
         return Results(len(text) + sum(map(len, found)), rows)
 
 
-async def _of_labels(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
-    """Return the entities of the request's labels."""
+async def entities_of_labels(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
+    """Return each text's entities of the request's labels. Raises InvalidRequestError for fields of other models."""
     if request.labels is None:
         message = f"model {call.model.name!r} finds entities of the request's labels: send at least one"
         raise InvalidRequestError([FieldError("labels", message)])
@@ -299,7 +300,10 @@ async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosin
             decode_open(text.values[i], words[i].bounds, names, cut[i], outputs[i], prompt, how)
             for i in range(len(text))
         ]
-        call.note_size(text, spans_size(chain.from_iterable(found)))
+        # A label may be as long as the text: of a word that it does not know, a tokenizer makes one piece.
+        sizes = {name: text_size(name) for name in names}
+        of_labels = sum(sizes[entity.label] for each in found for entity in each)
+        call.note_size(text, spans_size(chain.from_iterable(found)) + of_labels)
         return found
 
     entities = await call.decode(len(text) * len(names), read, text)

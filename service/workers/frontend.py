@@ -12,7 +12,7 @@ from service.listener import address
 from service.system import FAILURE
 from service.workers.heartbeat import Beat, unread_s
 from service.workers.remote_scheduler import connect_models
-from service.workers.runtime_dir import READY, STOPPING, note
+from service.workers.runtime_dir import PLACES, READY, STOPPING, note
 from service.workers.start import StartMessage, when_orphaned
 
 ORPHANED_S = 5.0
@@ -23,6 +23,7 @@ def run_frontend(start: StartMessage, beat: Beat) -> int:
     """Run until a signal."""
     runtime_dir = start.runtime_dir
     app = create_app(start.settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
+    app.places = runtime_dir / PLACES
     app.service.metrics.count_restarts("frontend", start.restarts)
     app.service.is_successor = start.is_successor
     app.service.parent_silent_s = partial(unread_s, start.heartbeat)

@@ -11,6 +11,8 @@ SOCKET = "engine.sock"
 """Name of the socket on which the engine process listens."""
 READY = "ready"
 """Name of a file that is there once the service has been ready."""
+PLACES = "places"
+"""Name of the file in which the frontends count the requests in progress of each API key."""
 STOPPING = "stopping"
 """Name of a file that is there once the service stops."""
 MAX_PATH_BYTES = 90

@@ -283,7 +283,7 @@ class ServedBundles:
         if not (places := self._named(name)):
             raise self._unknown(name)
         if len(places) > 1:
-            raise LoadError(f"several versions of {name!r} are loaded: say which, as NAME@VERSION")
+            raise LoadError(f"{name!r} has several versions: say which, as NAME@VERSION")
         previous = self._previous.get(places[0], [])
         if not previous or not self._generations.has(previous[-1]):
             raise LoadError(
@@ -331,7 +331,7 @@ class ServedBundles:
         await asyncio.to_thread(record.write)
 
     def _unknown(self, name: str) -> UnknownModelError:
-        return UnknownModelError(name, sorted({each.name for each in self._bundles.values()}))
+        return UnknownModelError(name, sorted(self._registry(self._bundles).models))
 
     def _named(self, name: str) -> list[Path]:
         """Return the folders of all versions of a model, or of one: NAME@VERSION."""

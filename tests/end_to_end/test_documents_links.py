@@ -108,14 +108,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
-TOOLS = ("kubernetes-validate", "moto", "boto3", "detect-secrets", "pip-audit")
+TOOLS = ("kubernetes-validate", "moto", "boto3", "detect-secrets", "pip-audit", "gliclass")
 """Packages in requirements/clients.txt that are no clients."""
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/wires.md"])
 def test_versions_of_tested_clients_are_those_that_are_installed(page: str) -> None:
     text = text_of(ROOT / page).replace("`", "")
-    for file in ("clients", "frameworks"):
+    for file in ("clients", "frameworks", "gliner"):
         pins = re.findall(
             r"^([\w-]+)(?:\[\w+\])?==(\S+)$", text_of(ROOT / f"requirements/{file}.txt"), re.MULTILINE
         )

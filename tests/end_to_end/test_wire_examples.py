@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.documents import ROOT
 from tests.support.live import Live, serving
+from tests.support.open_ner import write_wide_bundle
 from tests.support.tiny import write_tiny_bundles
 
 PYTHON = os.environ.get("BERT_FRAMEWORKS_PYTHON", "")
@@ -29,6 +30,7 @@ pytestmark = [
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(folder)
+    write_wide_bundle(folder / "open", "open")
     with serving(bundles=[folder]) as running:
         yield running
 
@@ -87,6 +89,22 @@ def test_presidio(live: Live) -> None:
     own = live.post("/ner", {"text": text}).json["results"][0]["entities"]
     kinds = {"PER": "PERSON", "LOC": "LOCATION"}
     assert own and sorted(found["entities"]) == sorted([kinds[e["label"]], e["start"], e["end"]] for e in own)
+
+
+def test_presidio_with_labels_of_the_request(live: Live) -> None:
+    text, labels = "Angela Merkel met 🙂 in Munich", ["person", "organization", "city", "country"]
+    labels += ["phone number", "email"]
+    (found,) = run(live, "with_presidio_labels", "open", text)
+    asked = {"text": text, "labels": labels, "model": "open", "threshold": 0.3}
+    own = live.post("/ner", asked).json["results"][0]["entities"]
+    kinds = {"city": "LOCATION", "country": "LOCATION", "email": "EMAIL_ADDRESS"}
+    expected = [
+        [kinds.get(e["label"], e["label"].upper().replace(" ", "_")), e["start"], e["end"]] for e in own
+    ]
+    assert own and sorted(found["entities"]) == sorted(expected)
+    for kind, start, end in sorted(expected, key=lambda each: -each[1]):
+        text = f"{text[:start]}<{kind}>{text[end:]}"
+    assert found["text"] == text
 
 
 def test_kserve(live: Live) -> None:

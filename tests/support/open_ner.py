@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from bert.tasks.open_ner.task import OpenNerTask
 from bert.tasks.spec import SPAN_MODES, LabelPrompt, TaskSpec
 from model_export.verify.precision import GraphSession
 from model_export.verify.texts import make_text
-from tests.support.tiny import tiny_tokenizer, tiny_weights, vocabulary
+from tests.support.tiny import tiny_tokenizer, tiny_weights, vocabulary, write_tiny_bundle
 
 PIECES = len(vocabulary()) + 2
 """Pieces of the vocabulary below, its markers among them."""
@@ -41,6 +42,14 @@ SPEC = {
     for mode in SPAN_MODES
 }
 """Span mode → what a tiny model of it says of itself."""
+
+
+def write_wide_bundle(folder: Path, name: str) -> None:
+    """Write a random bundle that judges spans and has room for many labels; it finds some in most texts."""
+    spec = replace(SPEC["markerV0"], max_tokens=1000)
+    write_tiny_bundle(
+        folder, name, spec, 5, positions=1000, vocab_size=PIECES, tokenizer_json=tokenizer_json()
+    )
 
 
 BODY = {

@@ -35,13 +35,14 @@ from service.http.compat.huggingface_requests import (
 )
 from service.http.compat.requests import Compared, refused, validate
 from service.http.problems import ProblemError
+from service.http.request_body import validated
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
 from service.tasks.classification import classify, classify_by_labels
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
 from service.tasks.label_sets import OPEN_TASK, LabelSets, inference_or_refuse
-from service.tasks.ner import entities, tagged_pieces
+from service.tasks.ner import NerRequest, entities, entities_of_labels, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
 from service.tasks.task import INLINE_RESULTS, Call, embed, in_parts, prompted
@@ -190,6 +191,21 @@ async def _entities(call: Call, inputs: object, options: Parameters) -> tuple[in
     return len(text) + sum(map(len, found)), shown
 
 
+async def _entities_of_labels(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
+    """Return the entities of `labels` in a text, or a list of those of each."""
+    text = _texts(call, inputs)
+    asked = {"text": text.values, "labels": options.labels, "threshold": options.threshold}
+    asked |= {"flat": options.flat_ner, "multi_label": options.multi_label}
+    native = validated(NerRequest, asked, call.pipeline.max_texts)
+    found = await entities_of_labels(call, text, native)
+
+    def shown() -> object:
+        texts = [in_parts(map(_entity, each)) for each in found]
+        return texts if text.is_list else texts[0]
+
+    return len(text) + sum(map(len, found)), shown
+
+
 def _entity(entity: Entity) -> dict[str, object]:
     """Return an entity; `word` is the text's own [start:end]."""
     return {
@@ -320,6 +336,11 @@ FORMS: dict[str, Form] = {
     OPEN_TASK: Form((ZERO_SHOT,), (*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS), _classify),
     "ner": Form(
         ("token-classification", "ner"), ("aggregation_strategy", "ignore_labels", "stride"), _entities
+    ),
+    "open_ner": Form(
+        ("token-classification", "ner"),
+        ("labels", "threshold", "flat_ner", "multi_label"),
+        _entities_of_labels,
     ),
     "qa": Form(
         ("question-answering",),

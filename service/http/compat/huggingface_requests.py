@@ -9,12 +9,14 @@ from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation
 from service.http.compat.requests import (
     CompatibleRequest,
     Flag,
+    Labels,
     Strings,
     check_direction,
     only,
     refused,
     validate,
 )
+from service.tasks.ner import Threshold
 from service.tasks.qa import AnswerTokens
 from service.tasks.schema import Dimensions, Example, TopK
 
@@ -37,6 +39,10 @@ class Parameters(CompatibleRequest):
     """Labels for zero-shot classification; a string has commas between them."""
     hypothesis_template: str | None = None
     multi_label: Flag = False
+    labels: Labels | None = None
+    """Labels of entities, of models that take those of a request."""
+    threshold: Threshold | None = None
+    flat_ner: Flag | None = None
     targets: Annotated[Any, only(why="targets are not looked up, only the best candidates are known")] = None
     truncate: Flag | None = None
     truncation: Flag | None = None

@@ -33,6 +33,13 @@ Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_t
 """One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
 
 
+Labels = Annotated[
+    list[str] | dict[str, str],
+    PlainValidator(lambda value: value, json_schema_input_type=list[str] | dict[str, str]),
+]
+"""Labels, or what is read for each. They are checked as those of /ner, which names the first errors only."""
+
+
 Flag = Annotated[bool, Field(strict=True)]
 """True or false; 0, 1 and words for them are refused, as by the other servers."""
 

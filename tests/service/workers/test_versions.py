@@ -94,6 +94,7 @@ def test_a_version_that_was_unloaded_comes_back_beside_one_that_is_loaded(folder
         assert manage(running, "mood@10", "unload").status == 200
         unknown = manage(running, "mood@3", "load")
         assert (unknown.status, kind(unknown)) == (404, "unknown-model")
+        assert "loaded are mood, mood@2" in unknown.json["detail"]
         kill(running.engine)
         soon(lambda: running.metric("bert_engine_restarts_total") == 1)
         running.all_ready()
