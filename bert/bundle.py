@@ -17,6 +17,8 @@ from bert.manifest import SHA256, Manifest, own_sha256
 MANIFEST, MODEL, TOKENIZER = "bundle.json", "model.onnx", "tokenizer.json"
 FALLBACK = "fallback.onnx"
 """The float32 graph beside one in 8 bits, where the manifest has a `fallback`."""
+LABELS_MODEL, LABELS_TOKENIZER = "labels.onnx", "labels_tokenizer.json"
+"""Graph and tokenizer of the labels' encoder, where the manifest has one."""
 TABLE_SUFFIX = ".npy"
 """Ending of an embedding table's file; the rest of its name is that of the graph's initializer."""
 
@@ -45,13 +47,27 @@ class Bundle:
         return replace(self, manifest=self.manifest.of_fallback(), graph=FALLBACK)
 
     @property
+    def labels(self) -> "Bundle | None":
+        """The bundle as the labels' encoder alone; None where they have none."""
+        if not self.manifest.labels_encoder:
+            return None
+        return replace(self, manifest=self.manifest.of_labels(), graph=LABELS_MODEL)
+
+    @property
+    def tokenizer(self) -> str:
+        """Name of the tokenizer's file."""
+        return LABELS_TOKENIZER if self.graph == LABELS_MODEL else TOKENIZER
+
+    @property
     def tokenizer_path(self) -> Path:
         """The tokenizer's file."""
-        return self.folder / TOKENIZER
+        return self.folder / self.tokenizer
 
     @property
     def tables(self) -> dict[str, str]:
         """The graph's initializers that lie in files of their own, so that sessions can share them: name → file name."""
+        if self.graph == LABELS_MODEL:
+            return {}
         names = (name for name in self.manifest.files if name.endswith(TABLE_SUFFIX))
         return {name.removesuffix(TABLE_SUFFIX): name for name in names}
 
@@ -196,6 +212,7 @@ def finish_bundle(aside: Path, manifest: Manifest) -> Manifest:
 
 def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> None:
     needed = {MODEL, TOKENIZER} | ({FALLBACK} if manifest.fallback else set())
+    needed |= {LABELS_MODEL, LABELS_TOKENIZER} if manifest.labels_encoder else set()
     for name in needed | set(manifest.files):
         if name not in manifest.files or Path(name).name != name:
             raise BundleIntegrityError(

@@ -103,7 +103,18 @@ class PairForm:
 class Encoding:
     """Input of the model: one or two texts with special tokens around them. T tokens."""
 
-    __slots__ = ("_offsets", "_sequence_ids", "_texts", "_word_ids", "ids", "segment_ids", "truncated")
+    __slots__ = (
+        *(
+            "_offsets",
+            "_sequence_ids",
+            "_texts",
+            "_word_ids",
+            "ids",
+            "label_vectors",
+            "segment_ids",
+            "truncated",
+        ),
+    )
 
     def __init__(
         self,
@@ -119,6 +130,8 @@ class Encoding:
         self.segment_ids = segment_ids
         """(T,): 0 up to the second text, what its tokenizer says (`PairForm`) from there on; or letter shapes."""
         self.truncated = False
+        self.label_vectors: NDArray[np.float32] | None = None
+        """(C, D): of labels that the text is judged for, where they have an encoder of their own."""
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
         self._word_ids: Ints | None = word_ids
@@ -128,7 +141,7 @@ class Encoding:
     def of_texts(cls, texts: Sequence[Pieces], form: PairForm, *, truncated: bool = False) -> "Encoding":
         """Put the special tokens of `form` around one or two texts."""
         encoding = cls.__new__(cls)
-        encoding._texts, encoding.truncated = texts, truncated
+        encoding._texts, encoding.truncated, encoding.label_vectors = texts, truncated, None
         encoding._offsets = encoding._word_ids = encoding._sequence_ids = None
         first = texts[0].ids
         end = 1 + len(first)

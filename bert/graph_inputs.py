@@ -7,6 +7,7 @@ Shapes: N texts, T tokens in all texts together, P head positions, Q head positi
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,24 @@ def flat_inputs(
     return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
+def label_inputs(encodings: Sequence[Encoding], width: int) -> dict[str, NDArray[Any]]:
+    """Return the vectors of the texts' labels, of those that share a set once, and whose they are. V vectors of D numbers.
+
+    label_vectors (V, D) float32; label_sets (V,): the set of each vector; text_sets (N,): that of each text. A text without
+    a set is judged for no label.
+    """
+    none = np.zeros((0, width), np.float32)
+    vectors = [none if each.label_vectors is None else each.label_vectors for each in encodings]
+    sets = {id(each): each for each in vectors}
+    numbers = {key: number for number, key in enumerate(sets)}
+    lengths = [len(each) for each in sets.values()]
+    return {
+        "label_vectors": np.concatenate(list(sets.values())),
+        "label_sets": np.repeat(np.arange(len(sets), dtype=np.int32), lengths),
+        "text_sets": np.array([numbers[id(each)] for each in vectors], np.int32),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Packer:
     """Runs batches of encoded texts through one graph."""
@@ -143,12 +162,14 @@ class Packer:
     """"rows" or "flat"."""
     rules: PackingRules = ANYWHERE
     cost: CostModel = DEFAULT_COST
+    label_width: int = 0
+    """Numbers of a label's vector, where the graph is given those of labels."""
 
     def run(
         self,
         encodings: Sequence[Encoding],
         heads: Sequence[Positions],
-        compute: Callable[[dict[str, Ints]], Floats],
+        compute: Callable[[dict[str, NDArray[Any]]], Floats],
         rows: Sequence[int] | None = None,
         shorten: Callable[[Floats], Floats] = lambda output: output,
     ) -> tuple[list[Floats], int]:
@@ -167,6 +188,8 @@ class Packer:
         outputs = [np.empty(0, np.float32)] * len(encodings)
         computed = 0
         for texts, inputs, tokens in self._runs(encodings, heads):
+            if self.label_width:
+                inputs = inputs | label_inputs([encodings[n] for n in texts], self.label_width)
             parts = split(compute(inputs), [rows[n] for n in texts])
             for n, part in zip(texts, parts, strict=True):
                 outputs[n] = shorten(part)
@@ -200,3 +223,8 @@ def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np
 def joined(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """Undo `split`."""
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
+
+
+def flat(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return the numbers of outputs of any shapes: of labels and of texts, say."""
+    return outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=None)

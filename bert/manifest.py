@@ -22,6 +22,10 @@ SHA256 = "manifest_sha256"
 """Key of `bundle.json`: the hash of all its other keys, so that a label that was changed by hand is noticed."""
 
 FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_operators")
+LABELS_KEYS = (
+    *FALLBACK_KEYS,
+    *("task", "vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings", "attention"),
+)
 _PACKING = {"align_tokens": 1, "block_tokens": 0, "max_pairs": 0}  # key → smallest value
 _ATTENTION = {"scores": 1, "window_layers": 0, "window_tokens": 0}
 
@@ -67,6 +71,9 @@ class Manifest:
     fallback: dict[str, Any] = field(default_factory=dict)
     """The float32 graph beside one in 8 bits, served where that one fails or gives different outputs: its `precision`,
     `layout`, `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
+    labels_encoder: dict[str, Any] = field(default_factory=dict)
+    """What makes the vectors of labels, where these have an encoder of their own: the fields above of its graph. Empty where
+    they have none."""
     created: str = ""
     """Time at which the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several
     bundles for one task in a folder of bundles, the oldest is the default."""
@@ -89,6 +96,8 @@ class Manifest:
             )
         if self.fallback:
             self.of_fallback()
+        if self.labels_encoder:
+            self.of_labels()
         _check_session(self.session)
         _check_counts("packing", self.packing, _PACKING)
         _check_counts("attention", self.attention, _ATTENTION)
@@ -115,6 +124,19 @@ class Manifest:
                 f"fallback has the keys {sorted(self.fallback)}; needed are {sorted(FALLBACK_KEYS)}"
             )
         return replace(self, fallback={}, **self.fallback)
+
+    def of_labels(self) -> "Manifest":
+        """Return the manifest of the labels' encoder. Raises BundleError where `labels_encoder` is not complete."""
+        if set(self.labels_encoder) != set(LABELS_KEYS):
+            raise BundleError(
+                f"labels_encoder has the keys {sorted(self.labels_encoder)}; needed are {sorted(LABELS_KEYS)}"
+            )
+        try:
+            task = TaskSpec.from_dict(self.labels_encoder["task"])
+        except ConfigError as error:
+            raise BundleError(f"labels_encoder: its task is incomplete or damaged: {error}") from None
+        none: dict[str, Any] = {"fallback": {}, "labels_encoder": {}, "choice": {}, "dev_score": {}}
+        return replace(self, **none, **{**self.labels_encoder, "task": task})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Manifest":

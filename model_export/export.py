@@ -5,14 +5,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import move
 from typing import Any
 
-from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, creation_time, finish_bundle, new_bundle
+from bert.bundle import (
+    FALLBACK,
+    LABELS_MODEL,
+    LABELS_TOKENIZER,
+    MODEL,
+    TOKENIZER,
+    Bundle,
+    creation_time,
+    finish_bundle,
+    new_bundle,
+)
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, check_unchanged, read_checkpoint
 from bert.data.examples import LabelledFile
-from bert.manifest import Manifest
+from bert.manifest import LABELS_KEYS, Manifest
 from bert.processor import instructions
 from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, SelfTest, encode
@@ -23,7 +34,7 @@ from model_export.graph.bodies import attention_cost
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose, tried
 from model_export.verify.parity import AUTO, Tolerance
-from model_export.verify.precision import Exporter
+from model_export.verify.precision import Exporter, LabelsFp32
 from model_export.verify.texts import make_text, texts_file
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
@@ -73,6 +84,7 @@ def export(
         graphs = {MODEL: choice.taken}
         if fallback and choice.float32 is not None:
             graphs[FALLBACK] = choice.float32
+        labels = _labels_graph(checkpoint, tolerance_of("fp32"))
         manifest = Manifest(
             name=name or out.name,
             version=version,
@@ -80,6 +92,7 @@ def export(
             dev_score=choice.taken.dev_score,
             choice=choice.record,
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
+            labels_encoder=_of_labels(checkpoint, labels) if labels is not None else {},
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
             made_by=made_by,
             **_description(checkpoint, choice.taken.exported),
@@ -92,6 +105,9 @@ def export(
                 graph.exported.file.rename(aside / file)
             for other in set(aside.glob("*.onnx")) - {aside / file for file in graphs}:
                 other.unlink()  # a graph that was refused
+            if labels is not None and checkpoint.labels is not None:
+                move(labels.exported.file, aside / LABELS_MODEL)
+                (aside / LABELS_TOKENIZER).write_bytes(checkpoint.labels.tokenizer.to_json().encode())
             manifest = finish_bundle(aside, manifest)
     return Bundle(out, manifest)
 
@@ -110,6 +126,23 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
         return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
     finally:
         check_unchanged(context.checkpoint.weights)  # then this is the reason why a graph was refused
+
+
+def _labels_graph(checkpoint: Checkpoint, tolerance: Tolerance) -> VerifiedGraph | None:
+    """Build and verify the graph that makes vectors of labels, in float32; None where they have no encoder of their own."""
+    if checkpoint.labels is None:
+        return None
+    say("the encoder of its labels:")
+    graph = LabelsFp32(checkpoint.labels, ())
+    # The service runs each label by itself.
+    return prove(ExportContext(checkpoint.labels), graph, replace(tolerance, neighbours=float("inf")))
+
+
+def _of_labels(checkpoint: Checkpoint, graph: VerifiedGraph) -> dict[str, Any]:
+    """Return the manifest's `labels_encoder`."""
+    assert checkpoint.labels is not None
+    found = {**_description(checkpoint.labels, graph.exported), "parity": graph.parity}
+    return {**{key: found[key] for key in LABELS_KEYS}, "task": found["task"].to_dict()}
 
 
 def _fallback(float32: VerifiedGraph) -> dict[str, Any]:

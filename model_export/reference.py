@@ -67,7 +67,8 @@ class Reference:
             (hidden,) = deque(self.layers(batch), maxlen=1)
             texts = np.split(hidden, np.cumsum(list(map(len, batch)))[:-1])
             found += [
-                self._head(text, encodings[n].ids, positions[n]) for n, text in enumerate(texts, len(found))
+                self._head(text, encodings[n].ids, positions[n], encodings[n].label_vectors)
+                for n, text in enumerate(texts, len(found))
             ]
         return found
 
@@ -83,7 +84,7 @@ class Reference:
         (last,) = deque(self._body.layers(ids, segment_ids, [len(ids)]), maxlen=1)
         return last
 
-    def _head(self, hidden: Floats, ids: Ints, positions: Ints) -> Floats:
+    def _head(self, hidden: Floats, ids: Ints, positions: Ints, labels: Floats | None = None) -> Floats:
         """Return the outputs of a text's last vectors (T, H) and its ids (T,)."""
         body = self._body
         if self._task.embeds:
@@ -92,7 +93,7 @@ class Reference:
             return class_scores(body, self._spec.class_prompt, hidden, ids)
         x: Floats = hidden[positions]
         if self._spec.label_prompt is not None:
-            return PromptedHead(self._weights, self._spec.label_prompt).outputs(x, ids, positions)
+            return PromptedHead(self._weights, self._spec.label_prompt).outputs(x, ids, positions, labels)
         if self._task.head is Head.VOCABULARY:
             return body.pieces(x)
         x = body.pooled(hidden, x) if self._task.head is Head.POOLED else body.scored(x)
@@ -104,7 +105,7 @@ class Reference:
         for number, layer in enumerate(self._spec.dense):
             weight, bias = (self._weights[f"dense.{number}.{kind}"] for kind in ("weight", "bias"))
             x = weight @ x + bias
-            x = np.tanh(x) if layer.activation == "tanh" else x
+            x = _ACTIVATIONS[layer.activation](x)
         return x / np.float32(max(float(np.linalg.norm(x)), 1e-12)) if self._spec.normalize else x
 
 
@@ -118,6 +119,11 @@ def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
     yield batch
 
 
+_ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+    "identity": lambda x: x,
+}
 _POOLINGS: dict[str, Callable[[Floats], Floats]] = {
     "cls": lambda x: x[0],
     "max": lambda x: x.max(axis=0),

@@ -157,6 +157,16 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.label_vectors = Counter(
+            "bert_label_vectors",
+            "Labels of requests to models that read labels apart, by whether their vectors were cached: hit or miss.",
+            ("model", "result"),
+            registry=self.registry,
+        )
+        self.label_vectors_bytes = self._gauge(
+            "bert_label_vectors_bytes", "Bytes of the vectors of labels that are cached."
+        )
+
     def _add_batches(self) -> None:
         labels = ("model", "version")
         self.inference_duration = self._histogram(
@@ -310,6 +320,12 @@ class Metrics:
         for label, count in Tally(label for label, _ in outcomes).items():
             self.series(self.results, model, version, label).inc(count)
         _observe_all(self.series(self.result_score, model, version), [score for _, score in outcomes])
+
+    def observe_labels(self, model: str, hits: int, misses: int, held_bytes: int) -> None:
+        """Record how many of a request's labels had cached vectors, and the bytes of all that are cached."""
+        self.series(self.label_vectors, model, "hit").inc(hits)
+        self.series(self.label_vectors, model, "miss").inc(misses)
+        self.label_vectors_bytes.set(held_bytes)
 
     def observe_batch(
         self, model: str, version: str, tokens: int, texts: int, padding_ratio: float, seconds: float

@@ -20,7 +20,7 @@ HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud", "gliner", "nemo")
 """Wires of other servers' clients, by their names in the setting `wires`."""
-MAX_RESPONSE_BYTES = 2**25
+MAX_RESPONSE_BYTES = LABEL_CACHE_BYTES = 2**25
 """16 times the largest request body, by default. To write twice as much would hold an event loop for over 20 ms."""
 MIN_KEY_CHARACTERS = 8
 KEY = re.compile(r"[!-~]+")
@@ -221,6 +221,12 @@ class ServeSettings(CommandSettings):
         description="Most bytes of all such requests of a frontend together that wait in a temporary file (under TMPDIR) "
         "until they are read. One request has at most half of it, and less beside others; past its share the service reads "
         "no further than it answers.",
+    )
+    label_cache_bytes: int = Field(
+        LABEL_CACHE_BYTES,
+        ge=0,
+        description="Most bytes of labels' vectors that a process which speaks HTTP keeps, for models whose labels have an "
+        "encoder of their own; a label takes 4 bytes a number of its vector, 4 a character and 500. 0 keeps none.",
     )
     max_queue_tokens: int | None = Field(
         None,

@@ -8,21 +8,24 @@ from typing import Any
 import tokenizers
 
 from bert.checkpoint.description import longest
-from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.tensor_names import LABELS, Weights, dense_name
 from bert.config import BertConfig, read_values, refuse_other_graphs
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import family_of
 from bert.files import read_object
 from bert.names import HubName
-from bert.tasks.spec import SPAN_MODES, LabelPrompt, TaskSpec
+from bert.tasks.spec import SPAN_MODES, DenseLayer, LabelPrompt, TaskSpec
 from bert.tokenizer import Tokenizer
 
 GLINER_CONFIG, TOKENIZER = "gliner_config.json", "tokenizer.json"
-_BODY = "token_rep_layer.bert_layer.model."
+LABELS_TOKENIZER = "labels_tokenizer"
+"""Folder of a bi-encoder's second tokenizer, inside of its own."""
+_BODY, _LABELS_BODY = "token_rep_layer.bert_layer.model.", "token_rep_layer.labels_encoder.model."
+_LABELS_PROJECTION = "token_rep_layer.labels_projection"
 _BODIES = ("bert", "deberta-v2", "modernbert")
-_KINDS = ("gliner", "gliner_uni_encoder_span", "gliner_uni_encoder_token")
+_BI_ENCODERS = ("gliner_bi_encoder_span", "gliner_bi_encoder_token")
+_KINDS = ("gliner", "gliner_uni_encoder_span", "gliner_uni_encoder_token", *_BI_ENCODERS)
 _MORE = {
-    "labels_encoder": "a bi-encoder, whose labels have a model of their own",
     "labels_decoder": "a decoder of labels",
     "relations_layer": "a model of relations",
     "fuse_layers": "a model whose layers are fused",
@@ -55,33 +58,53 @@ def read_config(folder: Path) -> tuple[dict[str, Any], BertConfig]:
     for key, only in (("words_splitter_type", "whitespace"), ("subtoken_pooling", "first")):
         if (found := values.get(key) or only) != only:
             raise UnsupportedModelError(f"{key} is {found!r}; only {only!r} is read")
-    body = values.get("encoder_config")
-    if body is None and (base := base_folder(folder, values)) is not None:
-        body = read_values(base)
-    if not isinstance(body, dict):
-        raise ConfigError(f"{GLINER_CONFIG}: encoder_config ({body!r}) must be an object")
-    body = {"model_type": "deberta-v2", **body}
-    if (model_type := body["model_type"]) not in _BODIES:
-        raise UnsupportedModelError(f"its body is {model_type!r}; read are {', '.join(_BODIES)}")
+    if kind in _BI_ENCODERS and not values.get("labels_encoder"):
+        raise ConfigError(
+            f"{GLINER_CONFIG}: labels_encoder ({values.get('labels_encoder')!r}) must be a name"
+        )
+    body = _body_of(folder, values)
     if isinstance(pieces := values.get("vocab_size"), int) and pieces > 0:
         body["vocab_size"] = pieces
+    if values.get("labels_encoder"):
+        values["labels_encoder_config"] = _body_of(folder, values, of_labels=True)
+    return {**values, "encoder_config": body}, _config_of(body)
+
+
+def _body_of(folder: Path, values: Mapping[str, Any], *, of_labels: bool = False) -> dict[str, Any]:
+    """Return the config of the body that reads texts, or of that which reads labels. Raises as `read_config`."""
+    name = "labels_encoder_config" if of_labels else "encoder_config"
+    body = values.get(name)
+    if body is None and (base := base_folder(folder, values, of_labels=of_labels)) is not None:
+        body = read_values(base)
+    if not isinstance(body, dict):
+        raise ConfigError(f"{GLINER_CONFIG}: {name} ({body!r}) must be an object")
+    body = {"model_type": "deberta-v2", **body}
+    if (model_type := body["model_type"]) not in _BODIES:
+        which = "the body that reads its labels" if of_labels else "its body"
+        raise UnsupportedModelError(f"{which} is {model_type!r}; read are {', '.join(_BODIES)}")
     refuse_other_graphs(body, family_of(body))
-    return {**values, "encoder_config": body}, BertConfig.of_words(family_of(body).bert_config(body))
+    return body
 
 
-def base_folder(folder: Path, values: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the body's own files, downloaded if need be, where a GLiNER has not all of them.
+def _config_of(body: Mapping[str, Any]) -> BertConfig:
+    return BertConfig.of_words(family_of(body).bert_config(body))
 
-    Old ones name the model of the hub that has their body's config and the tokenizer. Raises CheckpointError.
+
+def base_folder(folder: Path, values: Mapping[str, Any], *, of_labels: bool = False) -> Path | None:
+    """Return the folder of a body's own files, downloaded if need be, where a GLiNER has not all of them.
+
+    Old ones name the model of the hub that has their body's config and the tokenizer; `of_labels` is that of the body that
+    reads labels. Raises CheckpointError.
     """
-    if isinstance(values.get("encoder_config"), dict) and (folder / TOKENIZER).is_file():
+    config, key, own = "encoder_config", "model_name", folder
+    if of_labels:
+        config, key, own = "labels_encoder_config", "labels_encoder", folder / LABELS_TOKENIZER
+    if isinstance(values.get(config), dict) and (own / TOKENIZER).is_file():
         return None
-    name = values.get("model_name")
-    lacks = f"{folder} has no {TOKENIZER}, or {GLINER_CONFIG} no encoder_config"
+    name = values.get(key)
+    lacks = f"{own} has no {TOKENIZER}, or {GLINER_CONFIG} no {config}"
     if not isinstance(name, str) or not name:
-        raise CheckpointError(
-            f"{lacks}, and model_name ({name!r}) does not say where they are: {_SAVE_AGAIN}"
-        )
+        raise CheckpointError(f"{lacks}, and {key} ({name!r}) does not say where they are: {_SAVE_AGAIN}")
     if (of_hub := HubName.parse(name)) is None:
         return Path(name)
     from bert.checkpoint import hub  # it reads this module
@@ -92,17 +115,23 @@ def base_folder(folder: Path, values: Mapping[str, Any]) -> Path | None:
         raise CheckpointError(f"{lacks}, and those of {name} are needed: {error}") from None
 
 
-def read_gliner(folder: Path, tensors: Weights) -> tuple[BertConfig, TaskSpec, Weights, Tokenizer]:
-    """Return config, task, weights under BERT's names and GLiNER's for the head, and the tokenizer, of a folder's tensors.
+Parts = tuple[BertConfig, TaskSpec, Weights, Tokenizer]
+"""Config, task, weights and tokenizer."""
 
-    Raises what `read_config` does, and CheckpointError for a tokenizer that does not fit.
+
+def read_gliner(folder: Path, tensors: Weights) -> tuple[Parts, Parts | None]:
+    """Return what reads texts, and what reads labels where they have an encoder of their own, of a folder's tensors.
+
+    Weights are under BERT's names and GLiNER's for the head. Raises what `read_config` does, and CheckpointError for a
+    tokenizer that does not fit.
     """
     values, config = read_config(folder)
-    tokenizer, ids = _tokenizer(folder, values)
-    words = values["encoder_config"]
-    body = {name.removeprefix(_BODY): tensor for name, tensor in tensors.items() if name.startswith(_BODY)}
-    head = {name: tensor for name, tensor in tensors.items() if not name.startswith(_BODY)}
+    has_encoder = bool(values.get("labels_encoder"))
+    tokenizer, ids = _plain_tokenizer(folder, values) if has_encoder else _tokenizer(folder, values)
+    apart = (_BODY, _LABELS_BODY, _LABELS_PROJECTION, *([f"{LABELS}."] if has_encoder else []))
+    head = {name: tensor for name, tensor in tensors.items() if not name.startswith(apart)}
     layers = values.get("num_rnn_layers", int(values.get("has_rnn") is not False))
+    layers = 0 if has_encoder else layers  # `gliner` makes an LSTM for a bi-encoder, and passes it over
     prompt = LabelPrompt(
         ids[0],
         ids[1],
@@ -111,16 +140,61 @@ def read_gliner(folder: Path, tensors: Weights) -> tuple[BertConfig, TaskSpec, W
         max_width=values.get("max_width", 12),
         max_words=values.get("max_len", 384),
         lstm_layers=max(0, layers) if isinstance(layers, int) else layers,
-        reads_label=values.get("embed_ent_token", True) is False,
+        reads_label=not has_encoder and values.get("embed_ent_token", True) is False,
+        has_encoder=has_encoder,
     )
     longest_text = longest(folder, config.max_position_embeddings)
     spec = TaskSpec("open_ner", label_prompt=prompt, max_tokens=longest_text)
-    return config, spec, {**family_of(words).bert_weights(body, words), **head}, tokenizer
+    body = _bert_weights(tensors, _BODY, values["encoder_config"])
+    of_labels = _labels_encoder(folder, values, tensors, prompt) if has_encoder else None
+    return (config, spec, {**body, **head}, tokenizer), of_labels
+
+
+def _labels_encoder(folder: Path, values: Mapping[str, Any], tensors: Weights, prompt: LabelPrompt) -> Parts:
+    """Return what makes a vector of a label: the mean of its body's, and the layers that follow, those of the head too."""
+    words = values["labels_encoder_config"]
+    config, layers = _config_of(words), list[tuple[str, DenseLayer]]()
+    if config.hidden_size != prompt.width:
+        layers.append((_LABELS_PROJECTION, DenseLayer(prompt.width, "identity")))
+    if prompt.judges_spans:
+        layers.append((f"{LABELS}.0", DenseLayer(4 * prompt.width, "relu")))
+        layers.append((f"{LABELS}.3", DenseLayer(prompt.width, "identity")))
+    weights = _bert_weights(tensors, _LABELS_BODY, words)
+    for number, (name, _) in enumerate(layers):
+        for kind in ("weight", "bias"):
+            if (tensor := tensors.get(f"{name}.{kind}")) is None:
+                raise CheckpointError(f"the checkpoint has no tensor '{name}.{kind}', which its labels need")
+            weights[f"{dense_name(number)}.{kind}"] = tensor
+    tokenizer, _ = _plain_tokenizer(folder, values, of_labels=True)
+    length = longest(folder / LABELS_TOKENIZER, config.max_position_embeddings)
+    dense = tuple(layer for _, layer in layers)
+    return config, TaskSpec("similarity", dense=dense, normalize=False, max_tokens=length), weights, tokenizer
+
+
+def _bert_weights(tensors: Weights, prefix: str, words: Mapping[str, Any]) -> Weights:
+    body = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return family_of(words).bert_weights(body, words)
+
+
+def _plain_tokenizer(
+    folder: Path, values: Mapping[str, Any], *, of_labels: bool = False
+) -> tuple[Tokenizer, list[int]]:
+    """Return the tokenizer of a bi-encoder's body, and no marker: 0 in the place of each."""
+    own = folder / LABELS_TOKENIZER if of_labels else folder
+    if not (own / TOKENIZER).is_file():
+        base = base_folder(folder, values, of_labels=of_labels)
+        assert base is not None
+        return Tokenizer.load(base), [0, 0]
+    file, markers = own / TOKENIZER, {"[FLERT]", *_markers(values)}
+    content = read_object(file)  # `gliner` adds the markers, for which a bi-encoder has no vectors
+    added = content.get("added_tokens") or ()
+    content["added_tokens"] = [token for token in added if token["content"] not in markers]
+    return Tokenizer.parse(json.dumps(content).encode(), file), [0, 0]
 
 
 def _tokenizer(folder: Path, values: Mapping[str, Any]) -> tuple[Tokenizer, list[int]]:
     """Return the tokenizer, and the ids of the two markers."""
-    markers = [str(values.get(f"{name}_token") or f"<<{name.upper()}>>") for name in ("ent", "sep")]
+    markers = _markers(values)
     file, base = folder / TOKENIZER, base_folder(folder, values)
     if file.is_file():
         content = read_object(file)
@@ -153,6 +227,11 @@ def check_marker(values: Mapping[str, Any], key: str, marker: str, found: int, a
             f"the config has {key} {stated!r}, and {marker!r} is {found} in {TOKENIZER}: they do not belong together; "
             f"{advice}"
         )
+
+
+def _markers(values: Mapping[str, Any]) -> list[str]:
+    """Return the tokens before each label, and between labels and text."""
+    return [str(values.get(f"{name}_token") or f"<<{name.upper()}>>") for name in ("ent", "sep")]
 
 
 def _with_markers(content: str, markers: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:

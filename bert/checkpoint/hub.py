@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert.checkpoint import gliclass
 from bert.checkpoint.cached_files import check_whole, damaged_files
-from bert.checkpoint.gliner import GLINER_CONFIG, is_gliner, read_config
+from bert.checkpoint.gliner import GLINER_CONFIG, LABELS_TOKENIZER, is_gliner, read_config
 from bert.checkpoint.hub_answers import check_answers, endpoint, explained
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
@@ -84,6 +84,7 @@ _TEXTS = frozenset(
     (
         *DESCRIPTIONS, "task.json",
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        *(f"{LABELS_TOKENIZER}/{name}" for name in ("tokenizer.json", "tokenizer_config.json")),
         "vocab.txt", "vocab.json", "merges.txt",
         "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model",
         "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",

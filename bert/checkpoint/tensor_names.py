@@ -90,7 +90,9 @@ def _prompted_shapes(hidden: int, prompt: LabelPrompt) -> Iterator[Shape]:
         yield from layer_shapes(f"{SPANS}.out_project", (width, 2 * width))
     else:
         parts[f"{SPANS}.out_project"] = (inner, 2 * width)
-    for name, first in {**parts, LABELS: (4 * width, width)}.items():
+    if not prompt.has_encoder:  # else it is among that one's layers
+        parts[LABELS] = (4 * width, width)
+    for name, first in parts.items():
         yield from layer_shapes(f"{name}.0", first)
         yield from layer_shapes(f"{name}.3", (width, first[0]))
 

@@ -16,8 +16,8 @@ from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
 from bert.checkpoint.gliclass import is_gliclass, read_gliclass
-from bert.checkpoint.gliner import GLINER_CONFIG, base_folder, is_gliner, read_gliner
-from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
+from bert.checkpoint.gliner import GLINER_CONFIG, LABELS_TOKENIZER, base_folder, is_gliner, read_gliner
+from bert.checkpoint.tensor_names import LSTM, Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_values
@@ -43,6 +43,8 @@ class Checkpoint:
     """`files`, by name and sha256, `hub` (repository and commit), and `base` likewise: what a bundle was made from."""
     remarks: tuple[str, ...] = ()
     """Assumptions about the checkpoint, a sentence each."""
+    labels: "Checkpoint | None" = None
+    """What makes the vectors of labels, where these have an encoder of their own."""
 
 
 def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated | None = None) -> Checkpoint:
@@ -66,11 +68,10 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
         spec, remarks = overruled(checkpoint.spec, stated)
         checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
-        check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
-        tokenizer = checkpoint.tokenizer
-        checkpoint.config.check_fits(
-            tokenizer.highest_id() + 1, checkpoint.spec.max_tokens, tokenizer.segments
-        )
+        for part in filter(None, (checkpoint, checkpoint.labels)):
+            check_shapes(part.weights, part.config, part.spec)
+            tokenizer = part.tokenizer
+            part.config.check_fits(tokenizer.highest_id() + 1, part.spec.max_tokens, tokenizer.segments)
     except ConfigError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     except OSError as error:
@@ -219,10 +220,18 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
         tensors = {name: tensor for file in weight_files(folder) for name, tensor in _read_file(file).items()}
         if not is_gliner(folder):
             return Checkpoint(*read_gliclass(folder, tensors), _sources(folder))
-        config, spec, weights, tokenizer = read_gliner(folder, tensors)
-        base = base_folder(folder, read_object(folder / GLINER_CONFIG))
-        sources = _sources(folder) | ({} if base is None else {"base": _sources(base)})
-        return Checkpoint(config, spec, weights, tokenizer, sources)
+        texts, labels = read_gliner(folder, tensors)
+        values, sources = read_object(folder / GLINER_CONFIG), _sources(folder)
+        if (base := base_folder(folder, values)) is not None:
+            sources["base"] = _sources(base)
+        if labels is not None:
+            base = base_folder(folder, values, of_labels=True)
+            sources["labels"] = _sources(folder / LABELS_TOKENIZER if base is None else base)
+        if labels is None:
+            return Checkpoint(*texts, sources)
+        has_lstm = any(name.startswith(LSTM) for name in tensors)
+        remark = "the LSTM over the words is passed over, as gliner 0.2.29 does in a bi-encoder"
+        return Checkpoint(*texts, sources, (remark,) * has_lstm, labels=Checkpoint(*labels, {}))
     if (folder / "task.json").is_file():
         checkpoint = _read_whole(folder, TaskSpec.read(folder))
         _check_pooling(folder, checkpoint)

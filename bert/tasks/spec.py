@@ -17,7 +17,7 @@ TASK_NAMES = (
 )
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
-DENSE_ACTIVATIONS = ("tanh", "identity")
+DENSE_ACTIVATIONS = ("tanh", "relu", "identity")
 SIMILARITIES = ("cosine", "dot")
 IGNORED_WORDS = ("symbols", "handles", "punctuation")
 """Kinds of words that `left_out` keeps out of entities: symbols such as emoji, names after an at sign, punctuation alone."""
@@ -51,7 +51,7 @@ class DenseLayer:
 
     out_features: int
     activation: str = "tanh"
-    """"tanh" or "identity"."""
+    """One of DENSE_ACTIVATIONS."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
@@ -84,6 +84,8 @@ class LabelPrompt:
     """Layers of the LSTM over the words; 0 where there is none."""
     reads_label: bool = False
     """A label's vector is that of the piece after its token, not of the token itself."""
+    has_encoder: bool = False
+    """Labels have an encoder of their own: nothing stands before a text, and the head is given their vectors."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""

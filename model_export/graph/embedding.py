@@ -25,7 +25,7 @@ def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec
         name = dense_name(number)
         weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
         pooled = w.node("Gemm", pooled, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
-        pooled = w.node("Tanh", pooled) if layer.activation == "tanh" else pooled
+        pooled = pooled if layer.activation == "identity" else w.activation(pooled, layer.activation)
     return _unit_length(w, pooled) if spec.normalize else pooled
 
 

@@ -29,9 +29,9 @@ class GraphWriter:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
 
-    def input(self, name: str, shape: Sequence[Dim]) -> str:
-        """Declare an int32 input."""
-        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT32, list(shape)))
+    def input(self, name: str, shape: Sequence[Dim], kind: int = TensorProto.INT32) -> str:
+        """Declare an input, by default int32."""
+        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
         return name
 
     def output(self, tensor: str, name: str, shape: Sequence[Dim]) -> None:

@@ -20,12 +20,17 @@ class PromptedHead:
         """Weights are under GLiNER's names."""
         self._weights, self._prompt = weights, prompt
 
-    def outputs(self, x: Floats, ids: Ints, positions: Ints) -> Floats:
-        """Return the scores (W * C, K), or of start, end and inside (W * C, 3), of vectors (C + W, H)."""
+    def outputs(self, x: Floats, ids: Ints, positions: Ints, labels: Floats | None = None) -> Floats:
+        """Return the scores (W * C, K), or of start, end and inside (W * C, 3), of vectors (C + W, H).
+
+        With the vectors (C, D) of `labels`, which have an encoder of their own, x are those of the words.
+        """
         if f"{PROJECTION}.weight" in self._weights:
             x = self._linear(x, PROJECTION)
-        is_label = ids[positions - int(self._prompt.reads_label)] == self._prompt.label_id
-        labels, words = x[is_label], x[~is_label]
+        words = x
+        if labels is None:
+            is_label = ids[positions - int(self._prompt.reads_label)] == self._prompt.label_id
+            labels, words = x[is_label], x[~is_label]
         for layer in range(self._prompt.lstm_layers):
             backward = self._lstm(words[::-1], f"_l{layer}_reverse")[::-1]
             words = np.concatenate([self._lstm(words, f"_l{layer}"), backward], axis=1)
@@ -35,7 +40,7 @@ class PromptedHead:
     def _spans(self, words: Floats, labels: Floats) -> Floats:
         """Return (W, C, K)."""
         starts, ends = (self._two_layers(words, f"{SPANS}.project_{side}") for side in ("start", "end"))
-        queries = self._two_layers(labels, LABELS)
+        queries = labels if self._prompt.has_encoder else self._two_layers(labels, LABELS)
         found = np.full((len(words), len(labels), self._prompt.max_width), np.float32(NO_SPAN))
         for width in range(min(self._prompt.max_width, len(words))):
             both = np.concatenate([starts[: len(words) - width], ends[width:]], axis=1)

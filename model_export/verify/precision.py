@@ -4,20 +4,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 import onnx
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from bert.checkpoint.weights import Checkpoint, release_pages
 from bert.config import BertConfig
 from bert.errors import BertError, ExportError
-from bert.graph_inputs import Ints, Packer
+from bert.graph_inputs import Packer
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.packing import CostModel, PackingRules
 from bert.processor import allowed_threads
@@ -85,7 +88,7 @@ class GraphSession:
         rows = [len(text.positions) if text.rows is None else text.rows for text in texts]
         return self._packer.run(encodings, heads, self._compute, rows)[0]
 
-    def _compute(self, inputs: Mapping[str, Ints]) -> Floats:
+    def _compute(self, inputs: Mapping[str, NDArray[Any]]) -> Floats:
         output: Floats = self._session.run(None, {name: inputs[name] for name in self._names})[0]
         return output
 
@@ -119,6 +122,8 @@ class Exporter(GraphSession, ABC):
     precision: str
     how = "the written graph was run on CPU"
     """Description of the check, for the manifest."""
+    separates_tables = True
+    """The embedding tables are files of their own, which graphs can share."""
 
     def __init__(
         self, checkpoint: Checkpoint, texts: Sequence[EncodedText], folder: Path | None = None
@@ -129,6 +134,11 @@ class Exporter(GraphSession, ABC):
         """
         config = checkpoint.config
         self.packer = packer_for(config, self.precision)
+        if (prompt := checkpoint.spec.label_prompt) is not None and prompt.has_encoder:
+            if self.precision != "fp32":
+                kind = "models whose labels have an encoder of their own"
+                raise ExportError(f"{self.precision} is not built for {kind}: export with --precision fp32")
+            self.packer = replace(self.packer, label_width=prompt.width)
         if folder is None:
             folder = Path(mkdtemp(prefix="bert-export-"))
             finalize(self, rmtree, folder, ignore_errors=True)
@@ -137,7 +147,7 @@ class Exporter(GraphSession, ABC):
         release_pages(checkpoint.weights)
         check_attention(model, len(config.layer_order))
         self.fused_operators, self.output = fused_operators(model), output_of(model)
-        if self.packer.layout == "rows":
+        if self.packer.layout == "rows" and self.separates_tables:
             for name, parts in separate_tables(model).items():
                 with open(self.file.with_name(name), "wb") as file:
                     file.writelines(parts)
@@ -170,6 +180,12 @@ class Fp32(Exporter):
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
         return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cpu)
+
+
+class LabelsFp32(Fp32):
+    """Float32 of the encoder of a model's labels, in one file."""
+
+    separates_tables = False
 
 
 class Int8(Exporter):

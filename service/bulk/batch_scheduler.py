@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from bert.errors import EngineError
-from bert.graph_inputs import joined
+from bert.graph_inputs import flat
 from bert.tokenizer import Encoding
 from service.engine.models import Engine, Floats
 from service.scheduling.fair_queue import NO_LANE, Lane
@@ -63,7 +63,7 @@ class BatchScheduler:
 
     def _run(self, encodings: Sequence[Encoding]) -> Sequence[Floats]:
         outputs = self._engine.run(encodings).texts
-        if not np.isfinite(joined(outputs)).all():
+        if not np.isfinite(flat(outputs)).all():
             raise EngineError("the model gave a number that is not finite")
         return outputs
 

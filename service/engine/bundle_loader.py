@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 
-from bert.bundle import TOKENIZER, Bundle, manifest_sha256, read_bundle
+from bert.bundle import LABELS_TOKENIZER, TOKENIZER, Bundle, manifest_sha256, read_bundle
 from bert.errors import BertError, BundleError, BundleIntegrityError, EngineError
 from bert.processor import instructions
 from bert.runtime import share_memory_arena
@@ -15,6 +15,7 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.engine.bundle_folders import FileStates, FoundBundles, all_on_gpu, file_states, readable_part
+from service.engine.label_engine import LabelEngine
 from service.engine.models import Engine, Model, OpenedModel, PackingEngine, SkippedBundle
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
@@ -23,6 +24,8 @@ from service.logs import LOGGER
 from service.settings import ServeSettings
 
 OpenEngine = Callable[[Bundle], PackingEngine]
+LABEL_TOKENS = 5
+"""Length in tokens of the label that a model runs first, where labels have an encoder of their own."""
 MAX_MULTI_SLOT_BYTES = 2**29
 """Maximum size of a graph that is held in memory a second time."""
 
@@ -108,11 +111,17 @@ class BundleLoader:
         files = self.tried[folder] = file_states(folder)
         bundle = read_bundle(folder, verify_hashes=self._verify_hashes)
         self.hashes[folder] = manifest_sha256(folder)
-        model = Model.of(bundle, bundle.read(TOKENIZER))
+        labels = bundle.read(LABELS_TOKENIZER) if bundle.labels is not None else b""
+        model = Model.of(bundle, bundle.read(TOKENIZER), labels_json=labels)
         open_engine = partial(self._open_engine, capture_graphs=capture_graphs)
         bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)
-        engine.run(sample_texts(WARM_UP_TOKENS))
         multi_slot_engine = self._multi_slot_engine(bundle)
+        if bundle.labels is not None and model.labels is not None:
+            of_labels = self._open_engine(bundle.labels)
+            of_labels.run(sample_texts(LABEL_TOKENS))
+            engine = LabelEngine(engine, of_labels)
+            multi_slot_engine = multi_slot_engine and LabelEngine(multi_slot_engine, of_labels)
+        engine.run(sample_texts(WARM_UP_TOKENS))
         # onnxruntime reads a graph by its name, after its hash was compared.
         if file_states(folder) != files:
             raise BundleIntegrityError(
@@ -123,11 +132,12 @@ class BundleLoader:
             model.tokenizer_json,
             model.tokenizer,
             why_fallback,
+            model.labels,
             engine=engine,
             multi_slot_engine=multi_slot_engine,
         )
 
-    def _multi_slot_engine(self, bundle: Bundle) -> Engine | None:
+    def _multi_slot_engine(self, bundle: Bundle) -> PackingEngine | None:
         is_large = bundle.model_path.stat().st_size > MAX_MULTI_SLOT_BYTES
         if self._multi_slot_threads == 1 or bundle.manifest.layout == "flat" or is_large:
             return None

@@ -69,6 +69,8 @@ class Model:
     tokenizer: Tokenizer
     why_fallback: str = ""
     """Reason for serving the float32 graph instead of the 8-bit one; empty if it is not."""
+    labels: "Model | None" = None
+    """What makes the vectors of labels, where these have an encoder of their own; nothing finds it by its name."""
     id: str = field(init=False)
     """Name and hash: what the scheduler knows this version by. `name_of` gives the name."""
 
@@ -77,8 +79,13 @@ class Model:
         object.__setattr__(self, "id", f"{self.name}@{self.version[:ID_DIGITS]}")
 
     @staticmethod
-    def of(bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "") -> "Model":
-        """Return a bundle with its tokenizer; raises BundleError if they do not belong together."""
+    def of(
+        bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "", labels_json: bytes = b""
+    ) -> "Model":
+        """Return a bundle with its tokenizer; raises BundleError if they do not belong together.
+
+        `labels_json` is the content of the tokenizer of its labels' encoder, if it has one.
+        """
         tokenizer, known = Tokenizer.parse(tokenizer_json, bundle.tokenizer_path), bundle.manifest.vocab_size
         if (highest := tokenizer.highest_id()) >= known:
             raise BundleError(
@@ -86,7 +93,8 @@ class Model:
                 "belong together; export the checkpoint again"
             )
         tokenizer = tokenizer.with_letter_shapes(bundle.manifest.task.letter_shapes)
-        return Model(bundle, tokenizer_json, tokenizer, why_fallback)
+        labels = Model.of(bundle.labels, labels_json) if bundle.labels is not None else None
+        return Model(bundle, tokenizer_json, tokenizer, why_fallback, labels)
 
     @property
     def name(self) -> str:
@@ -123,7 +131,9 @@ class Model:
         manifest = self.bundle.manifest
         if not manifest.source:
             return self.version
-        parts = (manifest.source, self.spec.to_dict(), manifest.files[TOKENIZER], manifest.hidden_size)
+        parts = [manifest.source, self.spec.to_dict(), manifest.files[TOKENIZER], manifest.hidden_size]
+        if self.labels is not None:
+            parts.append(manifest.files[self.labels.bundle.tokenizer])
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -143,7 +153,7 @@ class OpenedModel(Model):
     def without_engine(self, *, keep_tokenizer: bool = True) -> Model:
         """Return the model without its engines, and without its tokenizer in a process that does not tokenise."""
         tokenizer = self.tokenizer if keep_tokenizer else cast(Tokenizer, None)
-        return Model(self.bundle, self.tokenizer_json, tokenizer, self.why_fallback)
+        return Model(self.bundle, self.tokenizer_json, tokenizer, self.why_fallback, self.labels)
 
 
 @dataclass(frozen=True, slots=True)

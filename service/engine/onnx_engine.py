@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -57,7 +58,9 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._slots = gpu_slots if self._flat and gpu_slots is not None else nullcontext()
         self._task = TASKS[manifest.task.task]
-        self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.expected_cost)
+        prompt, rules = manifest.task.label_prompt, PackingRules(**manifest.packing)
+        label_width = prompt.width if prompt is not None and prompt.has_encoder else 0
+        self._packer = Packer(manifest.layout, rules, manifest.expected_cost, label_width)
         level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
         options = session_options(threads, manifest.layout, level, spinning=spin)
         self._tables = {} if self._flat else shared_tables(bundle)
@@ -147,7 +150,7 @@ class OnnxEngine:
             self._captured = None
             return None
 
-    def _compute(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+    def _compute(self, inputs: Mapping[str, NDArray[Any]]) -> Floats:
         """Run the graph."""
         with self._slots:
             return self._run_session(inputs)
@@ -160,14 +163,14 @@ class OnnxEngine:
         )
         text = sample_text(WARM_UP_TOKENS)
 
-        def compute(inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+        def compute(inputs: Mapping[str, NDArray[Any]]) -> Floats:
             return self._run_session(inputs, options)
 
         with suppress(Exception):  # there is no memory for this either
             self._packer.run([text], [self._task.head_positions(text)], compute)
 
     def _run_session(
-        self, inputs: Mapping[str, NDArray[np.int32]], options: onnxruntime.RunOptions | None = None
+        self, inputs: Mapping[str, NDArray[Any]], options: onnxruntime.RunOptions | None = None
     ) -> Floats:
         read = {name: inputs[name] for name in self._inputs}
         found: Floats = self._session.run([self._output], read, options)[0]

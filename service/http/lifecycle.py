@@ -29,6 +29,7 @@ from service.http.streams.spool import SpoolFile
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
+from service.pipeline.label_vectors import LabelVectors
 from service.pipeline.pipeline import Pipeline
 from service.sampling import Sampler
 from service.scheduling.scheduler_protocol import LOOK_AGAIN, Manage, SchedulerProtocol, ServedModels
@@ -189,6 +190,7 @@ class Service:
             waiting,
             self.settings.max_response_bytes,
             self.settings.max_texts_per_request,
+            LabelVectors(self.settings.label_cache_bytes, self.metrics.observe_labels),
         )
         in_flight = InFlightLimit(
             max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1)

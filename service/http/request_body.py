@@ -50,7 +50,7 @@ NO_TEXT = "must be a string"
 NO_LIST = "must be a list of strings, as another item is"
 NO_LISTS = "must be a list of strings, or a list of such lists"
 TOO_DEEP = "the body is nested too deep: no field of any request holds more than lists of strings"
-MAX_NAMES = 256
+MAX_NAMES = 512
 """Maximum items of a list of names, such as labels."""
 INLINE_BYTES = 2**14
 """Largest body that is parsed on the event loop, which takes at most 5 ms."""

@@ -32,6 +32,7 @@ from bert.tokenizer import Tokenizer
 from service.engine.models import Model
 from service.pipeline.early_refusal import EarlyRefusal
 from service.pipeline.inputs import RequestContext
+from service.pipeline.label_vectors import LabelVectors
 from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
 from service.scheduling.dispatcher import Dispatcher, request_of
 from service.scheduling.fair_queue import NO_LANE, Batch, FairQueue, Lane, Throughput
@@ -158,6 +159,7 @@ class Pipeline:
         max_characters: int,
         max_response_bytes: int,
         max_texts: int = sys.maxsize,
+        label_vectors: LabelVectors | None = None,
     ) -> None:
         """Tokenise in `threads` threads; at most `max_characters` wait for them.
 
@@ -167,6 +169,7 @@ class Pipeline:
         self.scheduler, self.max_response_bytes, self.max_texts = scheduler, max_response_bytes, max_texts
         self.threads = Threads(threads, max_characters)
         self.early_refusal = EarlyRefusal()
+        self.label_vectors = label_vectors or LabelVectors()
 
     async def warm_up(self, model: Model, deadline: float) -> None:
         """Run one short text through a model, whatever its task. `deadline` is on `time.monotonic`."""

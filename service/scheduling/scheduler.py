@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert.errors import EngineError, ModelReplacedError, NotReadyError
-from bert.graph_inputs import joined
+from bert.graph_inputs import flat
 from bert.names import name_of
 from bert.tokenizer import Encoding
 from service.engine.low_memory import LowMemory
@@ -198,7 +198,7 @@ class Scheduler(Dispatcher):
 
         A batch without a finite output counts as a failure of its model.
         """
-        finite = np.isfinite(joined(outputs))
+        finite = np.isfinite(flat(outputs))
         start, is_finite = 0, bool(finite.all())
         if is_finite or finite.any():
             self._failures.pop(batch.model, None)

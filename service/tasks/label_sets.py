@@ -85,12 +85,14 @@ def check_labels(sets: list[list[str]], texts: TextLists) -> None:
         if not labels
     ]
     for item, labels in enumerate(sets):
+        seen = set[str]()
         for number, (label, text) in enumerate(zip(labels, texts.lists[item], strict=True)):
             where = texts.where(item, number)
             if not label.strip() or not text.strip():
                 errors.append(FieldError(where, "is empty"))
-            elif labels.index(label) < number:
+            elif label in seen:
                 errors.append(FieldError(where, f"is {displayed(label)!r}, which is there already"))
+            seen.add(label)
     if errors:
         raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
 

@@ -1,10 +1,11 @@
 """Entities of texts: /ner."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import accumulate, chain
 from typing import Annotated, ClassVar, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from bert.encoding import Pieces
@@ -14,12 +15,12 @@ from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiec
 from bert.tasks.ner import Entity
 from bert.tasks.open_ner.decode import FLOOR, Choosing
 from bert.tasks.open_ner.decode import decode as decode_open
-from bert.tasks.open_ner.inputs import Words, prompt_ids, room, windows, word_bounds
+from bert.tasks.open_ner.inputs import Words, label_input, prompt_ids, room, windows, word_bounds
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
 from service.engine.models import Floats, Model, Registry
-from service.pipeline.inputs import TextLists, Texts
+from service.pipeline.inputs import TextLists, Texts, make_each
 from service.pipeline.pipeline import BoundedTokenizer, is_short_text, window_tokens
 from service.tasks.label_sets import check_labels
 from service.tasks.schema import (
@@ -293,7 +294,11 @@ async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosin
     prompt = spec.label_prompt
     check_labels([names], labels)
     words, cut = await _windows(call, text, labels)
+    tokens_of_labels = 0
+    if call.model.labels is not None and any(cut):
+        tokens_of_labels = await _give_vectors(call, call.model.labels, labels, cut)
     outputs = await call.infer_windows(cut)
+    call.context.tokens += tokens_of_labels
 
     def read() -> list[list[Entity]]:
         found = [
@@ -312,6 +317,41 @@ async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosin
     return entities
 
 
+async def _give_vectors(
+    call: Call, encoder: Model, labels: TextLists, windows: Sequence[Sequence[Window]]
+) -> int:
+    """Give the windows the vectors of their labels, which their own encoder makes; return the tokens that it read.
+
+    It reads labels whose vectors are not cached. Raises as `_windows`, and InvalidRequestError for labels over its length.
+    """
+    cache, sent = call.pipeline.label_vectors, labels.lists[0]
+    found = cache.find(call.model.id, sent)
+    tokens = 0
+    if new := [number for number, label in enumerate(sent) if label not in found]:
+        bounded = replace(call.tokenizer(only_ids=True), tokenizer=encoder.tokenizer)
+        with call.context.timed("tokenize"):
+            pieces = await bounded.pieces([sent[number] for number in new])
+            if empty := [number for number, each in zip(new, pieces, strict=True) if not len(each)]:
+                raise InvalidRequestError([FieldError(labels.where(0, n), "has no pieces") for n in empty])
+            longest = encoder.spec.max_tokens
+            encodings = make_each(
+                len(new),
+                lambda index: label_input(pieces[index], encoder.tokenizer, longest),
+                lambda index: labels.where(0, new[index]),
+            )
+        outputs = await call.infer(encodings)
+        tokens = call.context.tokens
+        # Copied: an output is a part of what came with it, all of which it would keep.
+        read = [(sent[number], output[0].copy()) for number, output in zip(new, outputs, strict=True)]
+        cache.add(call.model.id, read)
+        found |= read
+    vectors = np.stack([found[label] for label in sent])
+    for each in windows:
+        for window in each:
+            window.encoding.label_vectors = vectors
+    return tokens
+
+
 async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Words], list[list[Window]]]:
     """Return each text's words and its windows, none for a text without words.
 
@@ -328,7 +368,7 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
     with call.context.timed("tokenize"):
         is_short = is_short_text(text.values)
         bounds, every = split() if is_short else await call.pipeline.run_in_thread(split)
-        sent = labels.lists[0]
+        sent = labels.lists[0] if call.model.labels is None else []
         found = [each.ids for each in await bounded.pieces([*sent, *every])]
         of_labels, of_words = found[: len(sent)], found[len(sent) :]
         before = prompt_ids(of_labels, prompt)

@@ -47,9 +47,9 @@ class Hello:
     origins: dict[str, str]
     """Id → hash of its checkpoint, tokenizer and task."""
     defaults: dict[str, str] = field(default_factory=dict)
-    bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
-    """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as read and checked by the engine
-    process. A frontend reads no bundle, so the two cannot differ."""
+    bundles: list[tuple[str, str, bytes, str, bytes]] = field(default_factory=list)
+    """Folder, manifest as JSON, `tokenizer.json`, `why_fallback` and the labels' tokenizer, or nothing, of each model, as
+    read and checked by the engine process. A frontend reads no bundle, so the two cannot differ."""
     left_out: list[tuple[str, str, str]] = field(default_factory=list)
     """Name, task and reason of each bundle that is not served."""
     running_tokens: int = 0
@@ -97,15 +97,16 @@ class Hello:
         return [same.get(sent) or _received(*sent) for sent in self.bundles]
 
 
-def _sent(model: Model) -> tuple[str, str, bytes, str]:
+def _sent(model: Model) -> tuple[str, str, bytes, str, bytes]:
     """Return what is sent of a model."""
     manifest = json.dumps(model.bundle.manifest.to_dict())
-    return str(model.bundle.folder), manifest, model.tokenizer_json, model.why_fallback
+    labels = model.labels.tokenizer_json if model.labels is not None else b""
+    return str(model.bundle.folder), manifest, model.tokenizer_json, model.why_fallback, labels
 
 
-def _received(folder: str, manifest: str, tokenizer: bytes, why_fallback: str) -> Model:
+def _received(folder: str, manifest: str, tokenizer: bytes, why_fallback: str, labels: bytes) -> Model:
     bundle = Bundle(Path(folder), Manifest.from_dict(json.loads(manifest)))
-    return Model.of(bundle, tokenizer, why_fallback)
+    return Model.of(bundle, tokenizer, why_fallback, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,10 @@ class Submit:
     lane: str = ""
     share: float = 1.0
     """Name of the lane that it queues in, and that lane's share."""
+    labels: int = 0
+    """Number of labels whose vectors it brings along."""
+    label_vectors: bytes = b""
+    """float32 (labels, D), the same for all sequences."""
 
     @property
     def is_last_attempt(self) -> bool:
@@ -187,8 +192,9 @@ class Submit:
         block = b"".join(
             [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]
         )
-        lengths = [len(e) for e in encodings]
-        return cls(key, model, deadline, lengths, len(columns), block, lane=lane.name, share=lane.share)
+        lengths, vectors = [len(e) for e in encodings], encodings[0].label_vectors
+        labels = (0, b"") if vectors is None else (len(vectors), vectors.tobytes())
+        return cls(key, model, deadline, lengths, len(columns), block, 0, lane.name, lane.share, *labels)
 
     def encodings(self) -> list[Encoding]:
         """Return the sequences with the columns that the engine reads."""
@@ -196,7 +202,12 @@ class Submit:
         ids, segments, words, sequences = (*block, *block)[:4] if self.columns == 2 else block
         ends = itertools.accumulate(self.lengths)
         parts = [slice(end - length, end) for length, end in zip(self.lengths, ends, strict=True)]
-        return [Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]) for at in parts]
+        found = [Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]) for at in parts]
+        if self.labels:
+            vectors = np.frombuffer(self.label_vectors, np.float32).reshape(self.labels, -1)
+            for encoding in found:
+                encoding.label_vectors = vectors
+        return found
 
 
 @dataclass(frozen=True, slots=True)

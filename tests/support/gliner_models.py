@@ -13,7 +13,12 @@ from typing import Any
 
 import torch
 from gliner import GLiNER
-from gliner.config import UniEncoderSpanConfig, UniEncoderTokenConfig
+from gliner.config import (
+    BiEncoderSpanConfig,
+    BiEncoderTokenConfig,
+    UniEncoderSpanConfig,
+    UniEncoderTokenConfig,
+)
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -67,10 +72,23 @@ def make(folder: Path, kind: dict[str, Any], texts: list[str]) -> Any:
     fields, body = {**kind}, kind["body"]
     del fields["body"]
     tokenizer_of(body, texts, folder)
-    is_token = fields.get("span_mode") == "token_level"
-    config = (UniEncoderTokenConfig if is_token else UniEncoderSpanConfig)(
+    is_token, labels_body = fields.get("span_mode") == "token_level", fields.pop("labels_body", None)
+    of_kind: Any = UniEncoderTokenConfig if is_token else UniEncoderSpanConfig
+    pieces = 300 if labels_body is None else 400  # `gliner` fits only the others to their tokenizers
+    if labels_body is not None:
+        of_kind = BiEncoderTokenConfig if is_token else BiEncoderSpanConfig
+        wider = {"hidden_size": 40, "num_attention_heads": 5}
+        fields["labels_encoder"] = str(folder / "labels")
+        fields["labels_encoder_config"] = {
+            "model_type": labels_body,
+            "vocab_size": pieces,
+            **BODIES[labels_body],
+            **wider,
+        }
+        tokenizer_of(labels_body, texts, folder / "labels")
+    config = of_kind(
         model_name=str(folder),
-        encoder_config={"model_type": body, "vocab_size": 300, **BODIES[body]},
+        encoder_config={"model_type": body, "vocab_size": pieces, **BODIES[body]},
         **fields,
     )
     torch.manual_seed(sum(map(ord, json.dumps(kind))))

@@ -1,4 +1,7 @@
-"""Labels and words as the model reads them: [CLS] <<ENT>> label <<ENT>> label <<SEP>> words [SEP]. W words, C labels."""
+"""Labels and words as the model reads them: [CLS] <<ENT>> label <<ENT>> label <<SEP>> words [SEP]. W words, C labels.
+
+Where labels have an encoder of their own, it reads each as [CLS] label [SEP], and the other one the words alone.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.encoding import Encoding, Ints, Window
+from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import InputError
 from bert.tasks.spec import LabelPrompt, TaskSpec
 from bert.tokenizer import Tokenizer
@@ -16,6 +19,7 @@ _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 """A word as `gliner` splits them."""
 LABEL, WORD = 1, 0
 """Sequence ids of the places of labels' vectors, and of words."""
+SAMPLE_VECTORS = 5
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
 _TEXT_SHARE = 4
 """Divisor of the model's tokens that gives how many must be left to a text beside its labels."""
@@ -46,11 +50,30 @@ def word_bounds(text: str) -> list[tuple[int, int]]:
 
 def prompt_ids(labels: Sequence[Ints], prompt: LabelPrompt) -> tuple[Ints, list[int]]:
     """Return what stands before the words, and the places in it of the labels' vectors, of the ids of C labels."""
+    if prompt.has_encoder:
+        return np.zeros(0, np.int32), []
     ids, places = list[int](), list[int]()
     for label in labels:
         places.append(len(ids) + prompt.reads_label)
         ids += [prompt.label_id, *label]
     return np.array([*ids, prompt.separator_id], np.int32), places
+
+
+def label_input(pieces: Pieces, tokenizer: Tokenizer, max_tokens: int) -> Encoding:
+    """Return a label as its own encoder reads it. Raises InputError if it is longer than that."""
+    encoding = tokenizer.single(pieces, max_tokens, truncate=False)
+    is_label = np.full(len(encoding), LABEL, np.int32)
+    return Encoding(encoding.ids, encoding.segment_ids, _NO_OFFSETS, is_label, is_label)
+
+
+def is_label_input(encoding: Encoding) -> bool:
+    """Tell whether `label_input` made it: in all others the first token is special."""
+    return bool(encoding.sequence_ids[0] == LABEL)
+
+
+def sample_vectors(width: int) -> NDArray[np.float32]:
+    """Return made-up vectors (C, D) of labels, for texts of export, self-test and warm-up."""
+    return np.cos(np.arange(SAMPLE_VECTORS * width, dtype=np.float32)).reshape(SAMPLE_VECTORS, width)
 
 
 def room(before: int, spec: TaskSpec) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert.encoding import Encoding, Pieces
 from bert.tasks.open_ner.decode import FLOOR, candidates
-from bert.tasks.open_ner.inputs import Words, places, prompt_ids, windows
+from bert.tasks.open_ner.inputs import Words, places, prompt_ids, sample_vectors, windows
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Floats, Head, Positions, Task, sigmoid
 from bert.tokenizer import Tokenizer
@@ -52,7 +52,8 @@ class OpenNerTask(Task):
     def output_rows(self, encoding: Encoding) -> int:
         """Return the number of words times that of labels."""
         labels, words = places(encoding)
-        return len(labels) * len(words)
+        vectors = encoding.label_vectors
+        return (len(labels) if vectors is None else len(vectors)) * len(words)
 
     def sample(
         self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
@@ -69,7 +70,10 @@ class OpenNerTask(Task):
         words = Words.of([(0, 0)] * (len(ends) + 1), np.split(pieces.ids[known], ends))
         if not words.ids:
             words = Words.of([(0, 0)], [np.array([spec.label_prompt.separator_id], np.int32)])
-        return [windows(words, prompt_ids(labels, spec.label_prompt), tokenizer, spec)[0].encoding]
+        encoding = windows(words, prompt_ids(labels, spec.label_prompt), tokenizer, spec)[0].encoding
+        if spec.label_prompt.has_encoder:
+            encoding.label_vectors = sample_vectors(spec.label_prompt.width)
+        return [encoding]
 
     def shorten(self, output: Floats) -> Floats:
         """Return the scores that may count: most of the others are those of spans that nobody would call an entity."""

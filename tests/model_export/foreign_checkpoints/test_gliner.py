@@ -21,12 +21,12 @@ from bert.tasks.open_ner.inputs import word_bounds
 from bert.tasks.open_ner.task import OpenNerTask
 from model_export.cli import main
 from model_export.verify.agreement import entity_changes
-from model_export.verify.precision import Fp32
+from model_export.verify.precision import Fp32, LabelsFp32
 from model_export.verify.texts import make_text, texts_file
 from model_export.verify.verified_graph import ExportContext, build
 from tests.support.hub_process import hub_variables, start
 from tests.support.local_hub import commit_of, local_hub
-from tests.support.open_ner import BODY, PIECES, SPEC, find, write_gliner
+from tests.support.open_ner import BODY, LABELS_BODY, PIECES, SPEC, find, write_bi_gliner, write_gliner
 from tests.support.tiny import tiny_tokenizer, vocabulary
 
 PYTHON = os.environ.get("BERT_GLINER_PYTHON", "")
@@ -48,6 +48,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "words": {"body": "deberta-v2", "hidden_size": 32, "span_mode": "token_level"},
     "narrow-words": {"body": "bert", "hidden_size": 16, "span_mode": "token_level", "num_rnn_layers": 0},
     "two-lstms": {"body": "bert", "hidden_size": 32, "span_mode": "marker", "num_rnn_layers": 2},
+    "bi-spans": {"body": "bert", "labels_body": "bert", "hidden_size": 32, "max_width": 5},
+    "bi-plain-spans": {
+        "body": "deberta-v2",
+        "labels_body": "bert",
+        "hidden_size": 24,
+        "span_mode": "marker",
+        "num_rnn_layers": 0,
+    },
+    "bi-same-width": {
+        "body": "modernbert",
+        "labels_body": "deberta-v2",
+        "hidden_size": 40,
+        "num_rnn_layers": 0,
+    },
+    "bi-words": {"body": "deberta-v2", "labels_body": "bert", "hidden_size": 24, "span_mode": "token_level"},
 }
 WAYS: list[dict[str, Any]] = [
     {"threshold": 0.5},
@@ -111,11 +126,61 @@ def test_entities_of_either_graph_count() -> None:
         entity_changes(spec, [text], none, none).check(0.05)
 
 
+@pytest.mark.parametrize("mode", ["markerV0", "marker", "token_level"])
+def test_a_bi_encoder_is_exported_as_two_graphs(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_bi_gliner(tmp_path / "m", mode)
+    assert (
+        main(["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b"), "--precision", "fp32"]) == 0
+    )
+    assert "LSTM over the words is passed over" in capsys.readouterr().err
+    bundle = read_bundle(tmp_path / "b")
+    assert bundle.labels is not None
+    for manifest in (bundle.manifest, bundle.labels.manifest):
+        assert manifest.parity["largest_difference"] < 1e-4
+    assert bundle.manifest.parity["neighbours_difference"] < 1e-5
+    assert bundle.labels.manifest.task.pooling == "mean" and bundle.labels.model_path.is_file()
+    assert bundle.manifest.source["labels"]["files"]["tokenizer.json"]
+
+
+def test_a_bi_encoder_stays_in_float32(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_bi_gliner(tmp_path / "m")
+    arguments = ["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b")]
+    assert main([*arguments, "--precision", "int8"]) == 1
+    assert "int8 is not built for models whose labels have an encoder of their own" in capsys.readouterr().err
+    assert main(arguments) == 0
+    manifest = read_bundle(tmp_path / "b").manifest
+    assert manifest.precision == "fp32" and "int8 is refused: int8 is not built" in manifest.choice["why"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels_encoder": None}, "labels_encoder .None. must be a name"),
+        (
+            {"labels_encoder_config": {"model_type": "t5"}},
+            "the body that reads its labels is 't5'; read are bert",
+        ),
+        ({"labels_encoder_config": {**LABELS_BODY, "vocab_size": 3}}, "word_embeddings.weight' has shape"),
+        ({"labels_encoder_config": None, "labels_encoder": "/nowhere"}, "/nowhere"),
+        ({"hidden_size": 16}, "no tensor 'token_rep_layer.projection.weight'|has shape"),
+        ({"fuse_layers": True}, "layers are fused"),
+        ({"post_fusion_schema": "l2l"}, "fused with its labels"),
+    ],
+)
+def test_what_is_not_read_of_a_bi_encoder_is_refused_by_name(
+    changed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write_bi_gliner(tmp_path / "m", **changed)
+    with pytest.raises(BertError, match=f"(?s){message}"):
+        read_checkpoint(tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"model_type": "gliner_streaming_span"}, "model_type is 'gliner_streaming_span'"),
-        ({"labels_encoder": "bge"}, "a bi-encoder"),
         ({"labels_decoder": "gpt2"}, "a decoder of labels"),
         ({"relations_layer": "biaffine"}, "a model of relations"),
         ({"fuse_layers": True}, "layers are fused"),
@@ -215,7 +280,10 @@ def test_markers_of_a_text_are_characters_whatever_the_tokenizer_says(tmp_path: 
 
 @pytest.mark.skipif(not PYTHON, reason="BERT_GLINER_PYTHON names no Python that has gliner 0.2.29")
 def test_entities_are_those_of_gliner(tmp_path: Path) -> None:
-    """Both span modes and words, narrow heads, with and without LSTM: 50 texts with 1, 5 and 30 labels, in three ways."""
+    """Both span modes and words, narrow heads, with and without LSTM: 50 texts with 1, 5 and 30 labels, in three ways.
+
+    Those of bi-encoders too, of which labels are read by a body of another width.
+    """
     shipped = texts_file()
     odd = [
         "",
@@ -233,12 +301,14 @@ def test_entities_are_those_of_gliner(tmp_path: Path) -> None:
     count = 0
     for name in KINDS:
         checkpoint = read_checkpoint(tmp_path / name)
-        graph = Fp32(checkpoint, ())
+        graph, of_labels = Fp32(checkpoint, ()), None
+        if checkpoint.labels is not None:
+            of_labels = LabelsFp32(checkpoint.labels, ())
         for expected in json.loads((tmp_path / name / "expected.json").read_text("utf-8")):
             how = Choosing(
                 expected["threshold"], expected.get("flat_ner", True), expected.get("multi_label", False)
             )
-            got = find(checkpoint, graph, texts, expected["labels"], how)
+            got = find(checkpoint, graph, texts, expected["labels"], how, of_labels)
             for ours, theirs in zip(got, expected["entities"], strict=True):
                 assert [[e.start, e.end, e.label] for e in ours] == [each[:3] for each in theirs]
                 assert [e.score for e in ours] == pytest.approx([each[3] for each in theirs], abs=1e-4)

@@ -95,6 +95,8 @@ def test_metrics_are_those_of_the_design(live: Live) -> None:
         "bert_batches_out_of_memory_total",
         "bert_text_tokens",
         "bert_truncated_texts_total",
+        "bert_label_vectors_total",
+        "bert_label_vectors_bytes",
         "bert_spans_dropped_total",
     }
     info = {"task": "classification", "version": "1", "precision": "fp32", "provider": "CPUExecutionProvider"}

@@ -213,7 +213,7 @@ def test_models_say_which_types_there_are(live: Live) -> None:
         ({"labels": "PER"}, "labels", "must be a list, not a string"),
         ({"labels": ["PER", 1]}, "labels[1]", "must be a string"),
         ({"min_score": [0.5]}, "min_score", "must be a number from 0 to 1, not a list"),
-        ({"labels": ["PER"] * 257}, "labels", "has 257 names and may have 256"),
+        ({"labels": ["PER"] * 513}, "labels", "has 513 names and may have 512"),
         (
             {"labels": ["PER", "B-PER"]},
             "labels[1]",

@@ -47,7 +47,7 @@ from service.workers.messages import (
     Submit,
     Taken,
 )
-from tests.support.tiny import SPECS
+from tests.support.tiny import SPECS, tiny_tokenizer
 
 Sent = TypeVar("Sent", bound=Message)
 EXAMPLES: list[Message] = [
@@ -151,6 +151,17 @@ def test_the_engine_makes_the_same_of_encodings_that_were_carried(bundles: Path,
     engine = OnnxEngine(bundle, 1)
     for here, there in zip(engine.run(sent).texts, engine.run(got).texts, strict=True):
         assert np.array_equal(here, there)
+
+
+def test_the_vectors_of_labels_are_carried_once_for_all_texts() -> None:
+    tokenizer, vectors = tiny_tokenizer(), np.arange(12, dtype=np.float32).reshape(3, 4)
+    sent = [tokenizer.single(pieces) for pieces in tokenizer.pieces(["a film", "a"])]
+    for encoding in sent:
+        encoding.label_vectors = vectors
+    message = Submit.of(1, "m", "open_ner", 0.0, sent)
+    assert len(message.label_vectors) == vectors.nbytes
+    one, other = carried(message).encodings()
+    assert one.label_vectors is other.label_vectors and np.array_equal(one.label_vectors, vectors)
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
