@@ -85,8 +85,8 @@ class Places:
         how = fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
             fcntl.lockf(self._file, how, 1, self._start + place)
-        except OSError:  # another process has it
-            return False
+        except OSError as error:  # another process has it, or there are no locks: then each counts by itself
+            return not isinstance(error, BlockingIOError | PermissionError)
         return True
 
 

@@ -1,5 +1,7 @@
 """What is left of a key's rates, with a clock of our own."""
 
+import os
+
 import pytest
 
 from bert.errors import RateLimitedError
@@ -83,8 +85,12 @@ def test_a_text_longer_than_a_second_of_tokens_is_taken_and_the_next_waits_for_i
         grant.spend(10)
 
 
-def test_requests_in_progress_are_bounded_and_a_refused_one_costs_nothing(clock: Clock) -> None:
-    grant = Grant("web", Rules(concurrency=2, requests_per_second=3), clock=clock)
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_requests_in_progress_are_bounded_and_a_refused_one_costs_nothing(
+    clock: Clock, has_locks: bool
+) -> None:
+    file = None if has_locks else os.open(os.devnull, os.O_RDONLY)
+    grant = Grant("web", Rules(concurrency=2, requests_per_second=3), clock=clock, file=file)
     grant.enter()
     grant.enter()
     for _ in range(5):
@@ -92,6 +98,8 @@ def test_requests_in_progress_are_bounded_and_a_refused_one_costs_nothing(clock:
             grant.enter()
     grant.leave()
     grant.enter()
+    if file is not None:
+        os.close(file)
 
 
 def test_a_key_without_rules_may_do_all(clock: Clock) -> None:
