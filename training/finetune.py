@@ -16,8 +16,7 @@ from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import lower_cased
-from bert.tasks.spec import TaskSpec
-from bert.tokenizer import Tokenizer
+from bert.tasks.spec import LabelPrompt, TaskSpec
 from training.engine.checkpoints import CheckpointStore, require_writable
 from training.engine.distributed import Processes, processes
 from training.engine.progress import stage
@@ -26,6 +25,7 @@ from training.engine.trainer import CHECKPOINTS
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset
 from training.finetuning.loop import make_loop
+from training.finetuning.prompted import base_config, base_tokenizer
 from training.finetuning.recipe import LinearSchedule, Recipe, make_recipe
 from training.finetuning.scores import score_base
 from training.finetuning.trainer import FinetuneTrainer
@@ -104,8 +104,9 @@ def _read(
     check_pairs([*train, *dev, *test])
     shared_with_training(_examples(train), _examples([*dev, *test]))
     examples = model_examples(_examples(dev), settings.examples, embeds=TASKS[settings.task].embeds)
-    spec = replace(make_spec(settings, train, labels, command), examples=examples)
-    tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
+    tokenizer, prompt = base_tokenizer(settings)
+    spec = replace(make_spec(settings, train, labels, command, prompt), examples=examples)
+    tokenizer = tokenizer.with_letter_shapes(settings.letter_shapes)
     if TASKS[settings.task].embeds:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _warn_of_ignored_layers(settings.base)
@@ -139,7 +140,11 @@ def _log_files(files: Sequence[FileSummary]) -> None:
 
 
 def make_spec(
-    settings: FinetuneSettings, train: Sequence[Source], labels: tuple[str, ...], command: str
+    settings: FinetuneSettings,
+    train: Sequence[Source],
+    labels: tuple[str, ...],
+    command: str,
+    prompt: LabelPrompt | None = None,
 ) -> TaskSpec:
     """Describe the task from the settings and the data."""
     examples = _examples(train)
@@ -148,6 +153,7 @@ def make_spec(
     return TaskSpec(
         task=settings.task,
         labels=labels,
+        label_prompt=prompt,
         problem_type=settings.problem,
         pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
         pooling=own.pooling,
@@ -173,7 +179,7 @@ def _summaries(
     settings: FinetuneSettings, task: FinetuneTask, parts: Mapping[str, Sequence[Source]]
 ) -> list[FileSummary]:
     """Return a summary of each file."""
-    largest = BertConfig.read(models.base_folder(settings.base)).max_position_embeddings
+    largest = base_config(settings).max_position_embeddings
     return [
         summarize(
             part, source.name, source.examples, task.spec.labels, task.lengths(source.examples), largest

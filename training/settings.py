@@ -15,7 +15,7 @@ BEST = "best"
 """Folder, in that of the run, of the checkpoint to use."""
 RANDOM = "random:"
 """Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
-Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
+Task = Literal["classification", "ner", "open_ner", "qa", "similarity", "multiple_choice"]
 ClassWeights = Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]]
 
 
@@ -60,6 +60,32 @@ class EmbeddingSettings(SettingsPart):
     """Cosine by which a positive must be nearer than a negative (triplet)."""
     dimensions: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     """Shorter lengths at which embeddings are trained too, cut at the end (Matryoshka, arXiv 2205.13147)."""
+
+
+class OpenNerSettings(SettingsPart):
+    """Learn entities of labels that a request brings along, as GLiNER does (open_ner)."""
+
+    alpha: Annotated[float, Field(le=1)] = -1.0
+    """Focal loss: share of the spans that are entities, 1 - alpha that of all others; below 0 both weigh 1."""
+    gamma: Annotated[float, Field(ge=0)] = 0.0
+    """Focal loss: power by which what the model is sure of counts less; 0 is the plain cross entropy."""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Focal loss: part of a wrong label's probability that is forgiven."""
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Label smoothing."""
+    negatives: Annotated[int, Field(ge=0)] = 1
+    """Most labels that a text is asked for without having them, for each of its entities; they are those of other texts of
+    the batch, and each step draws others."""
+    max_labels: Annotated[int, Field(ge=1)] = 25
+    """Most labels that a text is asked for."""
+    span_mode: Literal["markerV0", "marker", "token_level"] = "markerV0"
+    """Head of a model that does not begin as a GLiNER: it judges spans (the first two), or words."""
+    width: Annotated[int, Field(ge=2)] = 512
+    """Numbers of a vector in such a head."""
+    max_width: Annotated[int, Field(ge=1)] = 12
+    """Most words of an entity of such a model."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
+    """Dropout in the head."""
 
 
 class FinetuneSettings(CommandSettings):
@@ -120,6 +146,10 @@ class FinetuneSettings(CommandSettings):
     )
     embeddings: EmbeddingSettings = Field(
         default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"
+    )
+    open_ner: OpenNerSettings = Field(
+        default_factory=lambda: OpenNerSettings(),
+        description="open_ner: the loss, the labels that a text is asked for, and the head of a new model",
     )
     teacher: TeacherSettings | None = Field(
         None, description="checkpoints of the same task whose logits are learned beside the labels"
@@ -232,6 +262,12 @@ class FinetuneSettings(CommandSettings):
             )
         if self.embeddings != EmbeddingSettings() and not embeds:
             raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
+        if self.open_ner != OpenNerSettings() and not task.has_open_labels:
+            raise ValueError(f"open_ner is for the task of that name, and task is {self.task!r}")
+        if task.has_open_labels and (self.lora or self.teacher or self.labels):
+            raise ValueError(
+                "lora, teacher and labels are not for open_ner: it trains whole models, of any labels"
+            )
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
         if not task.has_tags and (self.letter_shapes or self.left_out):

@@ -5,6 +5,7 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
+from bert.checkpoint.gliner import is_gliner
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
 from bert.files import open_regular
@@ -45,7 +46,7 @@ def resolve_base(name: str, sha256: str | None = None, revision: str | None = No
         folder = _download(found if found.revision else found.at(revision or ""))
     else:
         folder = Path(name)
-        if not (folder / "config.json").is_file():
+        if not ((folder / "config.json").is_file() or is_gliner(folder)):
             raise CheckpointError(
                 f"{name!r} is neither a checkpoint folder, nor one of {', '.join(_PACKAGED)}, nor a name of the hub"
             )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bert.tokenizer import Tokenizer
 GLINER_CONFIG, TOKENIZER = "gliner_config.json", "tokenizer.json"
 LABELS_TOKENIZER = "labels_tokenizer"
 """Folder of a bi-encoder's second tokenizer, inside of its own."""
-_BODY, _LABELS_BODY = "token_rep_layer.bert_layer.model.", "token_rep_layer.labels_encoder.model."
+BODY, _LABELS_BODY = "token_rep_layer.bert_layer.model.", "token_rep_layer.labels_encoder.model."
 _LABELS_PROJECTION = "token_rep_layer.labels_projection"
 _BODIES = ("bert", "deberta-v2", "modernbert")
 _BI_ENCODERS = ("gliner_bi_encoder_span", "gliner_bi_encoder_token")
@@ -41,6 +42,12 @@ _SAVE_AGAIN = (
 def is_gliner(folder: Path) -> bool:
     """Tell whether a folder says that it is a GLiNER."""
     return (folder / GLINER_CONFIG).is_file()
+
+
+def check_body(model_type: str, which: str = "its body") -> None:
+    """Raise UnsupportedModelError for a body that no GLiNER is read with."""
+    if model_type not in _BODIES:
+        raise UnsupportedModelError(f"{which} is {model_type!r}; read are {', '.join(_BODIES)}")
 
 
 def read_config(folder: Path) -> tuple[dict[str, Any], BertConfig]:
@@ -79,9 +86,7 @@ def _body_of(folder: Path, values: Mapping[str, Any], *, of_labels: bool = False
     if not isinstance(body, dict):
         raise ConfigError(f"{GLINER_CONFIG}: {name} ({body!r}) must be an object")
     body = {"model_type": "deberta-v2", **body}
-    if (model_type := body["model_type"]) not in _BODIES:
-        which = "the body that reads its labels" if of_labels else "its body"
-        raise UnsupportedModelError(f"{which} is {model_type!r}; read are {', '.join(_BODIES)}")
+    check_body(body["model_type"], "the body that reads its labels" if of_labels else "its body")
     refuse_other_graphs(body, family_of(body))
     return body
 
@@ -128,7 +133,7 @@ def read_gliner(folder: Path, tensors: Weights) -> tuple[Parts, Parts | None]:
     values, config = read_config(folder)
     has_encoder = bool(values.get("labels_encoder"))
     tokenizer, ids = _plain_tokenizer(folder, values) if has_encoder else _tokenizer(folder, values)
-    apart = (_BODY, _LABELS_BODY, _LABELS_PROJECTION, *([f"{LABELS}."] if has_encoder else []))
+    apart = (BODY, _LABELS_BODY, _LABELS_PROJECTION, *([f"{LABELS}."] if has_encoder else []))
     head = {name: tensor for name, tensor in tensors.items() if not name.startswith(apart)}
     layers = values.get("num_rnn_layers", int(values.get("has_rnn") is not False))
     layers = 0 if has_encoder else layers  # `gliner` makes an LSTM for a bi-encoder, and passes it over
@@ -145,7 +150,9 @@ def read_gliner(folder: Path, tensors: Weights) -> tuple[Parts, Parts | None]:
     )
     longest_text = longest(folder, config.max_position_embeddings)
     spec = TaskSpec("open_ner", label_prompt=prompt, max_tokens=longest_text)
-    body = _bert_weights(tensors, _BODY, values["encoder_config"])
+    if (folder / "task.json").is_file():  # it has scores and limits too
+        spec = replace(TaskSpec.read(folder), label_prompt=prompt)
+    body = _bert_weights(tensors, BODY, values["encoder_config"])
     of_labels = _labels_encoder(folder, values, tensors, prompt) if has_encoder else None
     return (config, spec, {**body, **head}, tokenizer), of_labels
 
@@ -200,7 +207,7 @@ def _tokenizer(folder: Path, values: Mapping[str, Any]) -> tuple[Tokenizer, list
         content = read_object(file)
     else:
         assert base is not None
-        content = _with_markers(Tokenizer.load(base).to_json(), markers, values)
+        content = add_markers(Tokenizer.load(base).to_json(), markers, values)
     ids = marker_ids(content, markers, _SAVE_AGAIN)
     if values.get("class_token_index", -1) != -1:
         check_marker(values, "class_token_index", markers[0], ids[0], _SAVE_AGAIN)
@@ -234,7 +241,7 @@ def _markers(values: Mapping[str, Any]) -> list[str]:
     return [str(values.get(f"{name}_token") or f"<<{name.upper()}>>") for name in ("ent", "sep")]
 
 
-def _with_markers(content: str, markers: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+def add_markers(content: str, markers: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Add the markers at the ids that the model was trained with: the first is `class_token_index`, or the next free one."""
     backend = tokenizers.Tokenizer.from_str(content)
     first = values.get("class_token_index", -1)

@@ -108,7 +108,7 @@ def read_weights(folder: Path) -> Weights:
     weights: Weights = {}
     for file in weight_files(folder):
         weights |= _read_file(file)
-    return bert_weights(weights, folder)
+    return read_gliner(folder, weights)[0][2] if is_gliner(folder) else bert_weights(weights, folder)
 
 
 def _read_file(file: Path) -> Weights:

@@ -13,7 +13,7 @@ One object a line, or a json list of them. Offsets count code points.
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,23 +63,26 @@ def read_entity_json(file: LabelledFile, labels: Sequence[str] | None = None) ->
     overlap, lie outside of the text or hold no word are problems, and so is any BIO label but the `labels`, if given.
     Raises DataError with all of them, and where most spans had to be moved.
     """
-    return _Reader(file, labels).read()
+    return EntityReader(file, labels).read()
 
 
-class _Reader:
-    def __init__(self, file: LabelledFile, labels: Sequence[str] | None) -> None:
+class EntityReader:
+    """Reads one file; a subclass makes other examples of its rows."""
+
+    def __init__(self, file: LabelledFile, labels: Sequence[str] | None = None) -> None:
+        """Take a file; with `labels`, any other BIO label is a problem."""
         self.file, self.labels = file, labels
         self.path, self.problems = file.path, Problems(file.path)
         self.words_field = file.columns.get("words", "tokens")
         self.count: Counter[str] = Counter()
         self.moved: list[str] = []
 
-    def read(self) -> list[WordsExample]:
+    def read(self) -> list[Any]:
+        """Return the examples. Raises DataError as `read_entity_json` does."""
         rows = [found for place, row in self._rows() for found in self._row(place, row)]
-        texts = [found[1] for found in rows if not isinstance(found, WordsExample)]
-        bounds = iter(word_bounds(texts))
+        bounds = iter(self._bounds([found[1] for found in rows if isinstance(found, tuple)]))
         examples = [
-            found if isinstance(found, WordsExample) else self._aligned(*found, next(bounds))
+            self._aligned(found[0], found[1], found[2], next(bounds)) if isinstance(found, tuple) else found
             for found in rows
         ]
         if not examples and not len(self.problems):
@@ -97,7 +100,10 @@ class _Reader:
         rows = content if isinstance(content, list) and not _is_row(content) else [content]
         yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
 
-    def _row(self, place: Place, row: Any) -> Iterator[WordsExample | SpannedText]:
+    def _bounds(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        return word_bounds(texts)
+
+    def _row(self, place: Place, row: Any) -> Iterator[Any]:
         """Yield the row's example: finished where it has words, else as place, text and spans. A fault is noted."""
         try:
             if isinstance(row, list) and _is_row(row):
@@ -123,7 +129,7 @@ class _Reader:
         words = row.get(self.words_field)
         return isinstance(words, list) and not any(isinstance(word, dict) for word in words)
 
-    def _tagged(self, place: Place, row: Mapping[str, Any]) -> WordsExample:
+    def _tagged(self, place: Place, row: Mapping[str, Any]) -> Any:
         name = self.file.columns.get("tags") or next((name for name in _TAGS if name in row), _TAGS[0])
         words, tags = row[self.words_field], row.get(name)
         if not isinstance(tags, list):
@@ -186,21 +192,35 @@ class _Reader:
 
     def _aligned(
         self, place: Place, text: str, spans: list[LabelledSpan], bounds: list[tuple[int, int]]
-    ) -> WordsExample:
+    ) -> Any:
         """Lay spans over the words of a text; what does not fit is noted."""
         words = SpannedWords(text, bounds)
+
+        def lay(span: LabelledSpan, label: str) -> None:
+            check_known([f"B-{label}"], self.labels)
+            words.lay(span, label)
+
+        self._lay(place, words, spans, lay)
+        return WordsExample(tuple(text[start:end] for start, end in bounds), tuple(words.tags), str(place))
+
+    def _lay(
+        self,
+        place: Place,
+        words: SpannedWords,
+        spans: list[LabelledSpan],
+        lay: Callable[[LabelledSpan, str], None],
+    ) -> None:
+        """Call `lay` with each span and its name, and count what was done to them."""
         for span in dict.fromkeys(spans):  # the same span twice is one
             label = self.file.label_map.get(span.label, span.label)
             if label is not None:
                 try:
-                    check_known([f"B-{label}"], self.labels)
-                    words.lay(span, label)
+                    lay(span, label)
                 except ValueError as error:
                     self.problems.add(place, str(error))
         self.count["spans"] += words.laid
         self.count["trimmed"] += words.trimmed
         self.moved += words.moved
-        return WordsExample(tuple(text[start:end] for start, end in bounds), tuple(words.tags), str(place))
 
     def _tell(self) -> None:
         """Warn of what was changed or left out. Raises DataError where most spans were moved."""

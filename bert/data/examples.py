@@ -86,6 +86,22 @@ class WordsExample:
 
 
 @dataclass(frozen=True, slots=True)
+class EntitiesExample:
+    """One text with entities of any labels, which may overlap."""
+
+    text: str
+    words: tuple[tuple[int, int], ...]
+    """Start and end of each word, in code points."""
+    entities: tuple[tuple[int, int, str], ...]
+    """First word, last word and label of each."""
+    id: str
+    labels: tuple[str, ...] | None = None
+    """Labels that training asks the text for; None: those of its entities, and others that it has none of."""
+    negatives: tuple[str, ...] | None = None
+    """Those others; None: labels of other texts."""
+
+
+@dataclass(frozen=True, slots=True)
 class QaExample:
     """One question about one paragraph.
 

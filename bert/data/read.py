@@ -8,6 +8,7 @@ from bert.data.entity_json import holds_json, read_entity_json
 from bert.data.examples import LabelledFile
 from bert.data.files import ending
 from bert.data.glue import glue_task, guess_task, read_glue
+from bert.data.open_entities import read_open_entities, with_open_labels
 from bert.data.rows import ENTAILMENT, TextColumns, from_entailment, pair_columns
 from bert.data.squad import read_squad
 from bert.data.tables import DIALECTS, TABLES, column_names, header_of, read_table
@@ -23,6 +24,7 @@ FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
     "classification": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS)},
     "similarity": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative"))},
     "ner": {"conll": (), "jsonl": ("text", "spans", "words", "tags"), "hub": ("words", "tags")},
+    "open_ner": {"conll": (), "jsonl": ("text", "spans", "words", "tags"), "hub": ("words", "tags")},
     "qa": {"squad": (), "hub": ()},
     "multiple_choice": {"codah": (), "swag": (), "jsonl": (), "hub": ("prompt", "choices", "label", "start")},
 }
@@ -30,7 +32,7 @@ FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
 _NO_SCORES = '; {"label": ""} for pairs that belong together and have no scores'
 
 _GUESSES: dict[str, Callable[[Path], str]] = {
-    "ner": lambda path: "jsonl" if holds_json(path) else "conll",
+    **dict.fromkeys(("ner", "open_ner"), lambda path: "jsonl" if holds_json(path) else "conll"),
     "qa": lambda path: "squad",
     "multiple_choice": lambda path: "swag" if ending(path) == ".csv" else "codah",
 }
@@ -75,6 +77,10 @@ def _read(
     match kind:
         case "squad":
             return read_squad(file.path)
+        case "conll" if TASKS[task].has_open_labels:
+            return with_open_labels(read_conll(file.path, file.label_map))
+        case "jsonl" if TASKS[task].has_open_labels:
+            return read_open_entities(file)
         case "conll":
             return read_conll(file.path, file.label_map, labels)
         case "glue":

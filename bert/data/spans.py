@@ -34,6 +34,17 @@ class SpannedWords:
 
     def lay(self, span: LabelledSpan, label: str) -> None:
         """Tag the words that a span touches. Raises ValueError outside of the text, without a word, or over another."""
+        words = self.words_of(span)
+        if other := next((self._owners[n] for n in words if self._owners[n] is not None), None):
+            raise ValueError(
+                f"the spans {other} and {span} overlap, and a word has one label "
+                "(label_map: {TYPE: null} leaves out the spans of a type)"
+            )
+        for n in words:
+            self._owners[n], self.tags[n] = span, f"{'B' if n == words[0] else 'I'}-{label}"
+
+    def words_of(self, span: LabelledSpan) -> range:
+        """Return the words that a span touches, and count it. Raises ValueError outside of the text or without a word."""
         text, bounds = self._text, self._bounds
         if not 0 <= span.start < span.end <= len(text):
             raise ValueError(f"the span {span} is not inside its text of {len(text)} code points")
@@ -44,18 +55,12 @@ class SpannedWords:
         words = range(first, bisect_left(bounds, end, key=lambda word: word[0]))
         if not inside.strip() or not words:
             raise ValueError(f"the span {span} holds no word: {inside!r}")
-        if other := next((self._owners[n] for n in words if self._owners[n] is not None), None):
-            raise ValueError(
-                f"the spans {other} and {span} overlap, and a word has one label "
-                "(label_map: {TYPE: null} leaves out the spans of a type)"
-            )
-        for n in words:
-            self._owners[n], self.tags[n] = span, f"{'B' if n == first else 'I'}-{label}"
         self.laid += 1
         self.trimmed += (start, end) != (span.start, span.end)
         edges = bounds[first][0], bounds[words[-1]][1]
         if edges != (start, end):
             self.moved.append(f"{text[start:end]!r} to {text[slice(*edges)]!r}")
+        return words
 
 
 def read_span(value: Any, text: str) -> LabelledSpan:

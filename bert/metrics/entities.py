@@ -1,8 +1,9 @@
 """Scores of named entities: an entity counts when its type and both of its ends are right (CoNLL-2003)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,21 @@ def entity_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} gold sentences but {len(predicted)} predicted")
-    in_gold, in_predicted, in_both = Counter[str](), Counter[str](), Counter[str]()
     for sentence, (gold_tags, tags) in enumerate(zip(gold, predicted, strict=True)):
         if len(gold_tags) != len(tags):
             raise ValueError(f"sentence {sentence} has {len(gold_tags)} gold tags but {len(tags)} predicted")
-        gold_spans, spans = set(bio_spans(gold_tags)), set(bio_spans(tags))
-        in_gold.update(kind for kind, _, _ in gold_spans)
-        in_predicted.update(kind for kind, _, _ in spans)
-        in_both.update(kind for kind, _, _ in gold_spans & spans)
+    return span_f1([set(bio_spans(tags)) for tags in gold], [set(bio_spans(tags)) for tags in predicted])
+
+
+def span_f1(
+    gold: Sequence[Collection[tuple[Any, ...]]], predicted: Sequence[Collection[tuple[Any, ...]]]
+) -> EntityScores:
+    """Score the entities of each text, (type, ...), none of them twice; a share of nothing is 0."""
+    in_gold, in_predicted, in_both = Counter[str](), Counter[str](), Counter[str]()
+    for gold_spans, spans in zip(gold, predicted, strict=True):
+        in_gold.update(span[0] for span in gold_spans)
+        in_predicted.update(span[0] for span in spans)
+        in_both.update(span[0] for span in set(gold_spans) & set(spans))
     total = _scores(in_both.total(), in_gold.total(), in_predicted.total())
     kinds = sorted(in_gold | in_predicted)
     types = {kind: _scores(in_both[kind], in_gold[kind], in_predicted[kind]) for kind in kinds}

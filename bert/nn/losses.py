@@ -62,6 +62,34 @@ def multi_label(
     return Loss(total, targets.numel())
 
 
+def focal(
+    logits: Tensor,
+    targets: Tensor,
+    counted: Tensor,
+    *,
+    alpha: float = -1.0,
+    gamma: float = 0.0,
+    margin: float = 0.0,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """Compare logits with 0/1 targets, each for itself, summed where `counted`; all of one shape.
+
+    Each loss is multiplied by (1 - p) ** `gamma`, p the probability of what is right (Lin et al. 2017, arXiv 1708.02002),
+    and by `alpha` where the target is 1, 1 - `alpha` elsewhere; below 0 by neither. `margin` is taken off probabilities of
+    what is wrong. `smoothing` moves targets towards a half. Without any of them it is the cross entropy.
+    """
+    logits, targets = logits.float(), targets.float() * (1 - smoothing) + smoothing / 2
+    p = torch.sigmoid(logits)
+    wrong = (p - margin).clamp(min=0.0)
+    log_rest = torch.log1p(-wrong) if margin else F.logsigmoid(-logits)
+    loss = -(targets * F.logsigmoid(logits) + (1 - targets) * log_rest)
+    if gamma:
+        loss = loss * (1 - (p * targets + (1 - wrong) * (1 - targets))) ** gamma
+    if alpha >= 0:
+        loss = loss * (alpha * targets + (1 - alpha) * (1 - targets))
+    return loss[counted].sum()
+
+
 def regression(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
     """Compare numbers (B, K) with targets (B, K) by squared difference; `weights` (B,) multiply a text's losses."""
     given = targets.float().reshape(logits.shape)

@@ -65,6 +65,8 @@ class Task:
     needs_labels = False
     has_tags = False
     """Each word of a labelled example has a tag."""
+    has_open_labels = False
+    """A labelled example has entities of labels that no model lists."""
     has_questions = False
     """A labelled example is a question about a paragraph."""
     has_windows = False

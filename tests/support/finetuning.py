@@ -19,7 +19,7 @@ FILES: dict[str, dict[str, Any]] = {
 
 def files(task: str, part: str) -> list[dict[str, Any]]:
     """Return the sample data of a task, "train" or "dev"."""
-    file = FILES[task]
+    file = FILES[task if task != "open_ner" else "ner"]
     return [{**file, "path": SAMPLES / file["path"].format(part)}]
 
 

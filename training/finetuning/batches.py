@@ -1,6 +1,7 @@
 """Batches of labelled features: which an epoch draws, and which of them this process computes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from training.engine.distributed import Processes
 from training.engine.state import RunState
 from training.engine.train_loop import StepData
 from training.settings import FinetuneSettings
-from training.tasks.base import Feature, collate
+from training.tasks.base import Feature, FinetuneTask, collate
 
 
 @dataclass
@@ -43,9 +44,11 @@ class Dataset:
 class EpochBatches:
     """Source of each step's batch, epoch after epoch; of several processes each takes every n-th feature."""
 
-    def __init__(self, data: Dataset, settings: FinetuneSettings, pad_id: int, processes: Processes) -> None:
+    def __init__(
+        self, data: Dataset, settings: FinetuneSettings, task: FinetuneTask, processes: Processes
+    ) -> None:
         """Keep the data; nothing is drawn before the first batch."""
-        self.data, self.settings, self.pad_id, self.processes = data, settings, pad_id, processes
+        self.data, self.settings, self.task, self.processes = data, settings, task, processes
         self._drawn: tuple[int, list[NDArray[np.int64]]] | None = None
 
     def next(self, state: RunState) -> StepData:
@@ -56,17 +59,20 @@ class EpochBatches:
         batches = self._drawn[1]
         last = number + 1 == len(batches)
         position = {"epoch": epoch + 1, "batch": 0} if last else {"epoch": epoch, "batch": number + 1}
-        return self._step(batches[number], position, epoch)
+        features = [self.data.features[i].in_epoch(epoch) for i in batches[number]]
+        rng = np.random.default_rng([self.settings.seed, epoch, number])
+        return self._step(self.task.drawn(features, rng), position)
 
     def close(self) -> None:
         """No-op: nothing runs beside the steps."""
 
-    def _step(self, batch: NDArray[np.int64], position: dict[str, Any], epoch: int) -> StepData:
-        mine = batch[self.processes.share(batch)]  # type: ignore[arg-type]
-        chosen = [self.data.features[i].in_epoch(epoch) for i in (mine if len(mine) else batch[:1])]
+    def _step(self, features: Sequence[Feature], position: dict[str, Any]) -> StepData:
+        mine = [features[i] for i in self.processes.share(features)]
+        chosen = mine or list(features[:1])
         size = math.ceil(len(chosen) / self.settings.accumulation_steps)
         device = self.processes.device
-        parts = [collate(chosen[i : i + size], self.pad_id, device) for i in range(0, len(chosen), size)]
+        pad_id = self.task.tokenizer.pad_id
+        parts = [collate(chosen[i : i + size], pad_id, device) for i in range(0, len(chosen), size)]
         if not len(mine):
             return StepData(parts, 0, 0, position, stand_in=True)
         return StepData(parts, sum(part.tokens for part in parts), len(mine), position)

@@ -50,7 +50,7 @@ def make_loop(
         objective,
         data_parallel(objective, processes),
         optimizer,
-        EpochBatches(data, settings, task.tokenizer.pad_id, processes),
+        EpochBatches(data, settings, task, processes),
         schedule,
         settings,
         processes,
@@ -117,8 +117,7 @@ class TaskObjective(nn.Module):
         return {"loss": Loss(total, first.targets)}
 
     def _logits(self, batch: FeatureBatch) -> Tensor:
-        logits: Tensor = self.trained(batch.input_ids, batch.segment_ids, batch.attention_mask)
-        return logits.float()
+        return self.task.logits(self.trained, batch).float()
 
     def _loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare with the labels, and with a teacher where there is one."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
+from bert.checkpoint.gliner import is_gliner
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weights import Checkpoint
 from bert.config import BertConfig
@@ -18,11 +19,13 @@ from bert.errors import CheckpointError, ConfigError
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
+from bert.nn.prompted import BertForOpenNer
 from bert.tasks import sentence_transformers
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.text.letter_shapes import SHAPES
 from training.finetuning.adapter import add_lora, is_adapted, read_adapter, save_adapter
+from training.finetuning.prompted import add_pieces, base_config, save_gliner
 from training.settings import RANDOM, FinetuneSettings
 from training.tasks import task_class
 from training.tasks.base import FinetuneTask
@@ -36,12 +39,14 @@ logger = logging.getLogger(__name__)
 def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
     folder = base_folder(settings.base)
-    config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
+    config = with_dropout(base_config(settings), settings.dropout, settings.attention_dropout)
     if settings.r_drop and not _has_dropout(config, settings):
         raise ConfigError("r_drop compares two readings with different dropout, and all dropout is 0")
     tokenizer = task.tokenizer
     segments = 1 if task.spec.letter_shapes else tokenizer.segments  # more are added
-    config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, segments)
+    pieces = tokenizer.highest_id() + 1
+    is_new = task.spec.label_prompt is not None and not is_gliner(folder)  # its markers are added
+    config.check_fits(min(pieces, config.vocab_size) if is_new else pieces, task.spec.max_tokens, segments)
     if task.architecture.removeprefix("Bert") in config.family.unknown_classes:
         logger.warning(
             "warning: transformers has no class of %s for %s: the result is read by bert-export and bert-finetune only",
@@ -49,8 +54,11 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
             task.spec.task,
         )
     model = task.model(config)
-    if not is_random(settings.base):
-        load_into(model, folder)
+    fresh = [] if is_random(settings.base) else load_into(model, folder)
+    if is_gliner(folder) and fresh:
+        raise CheckpointError(f"{folder} lacks {', '.join(fresh[:5])}")
+    if is_new:
+        add_pieces(model, pieces)
     has_shapes = _reads_shapes(settings.base)
     if task.spec.letter_shapes and not has_shapes:
         add_segments(model)
@@ -159,6 +167,9 @@ def save(
 def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
     """Write all weights with the tokenizer, as `transformers` loads them, embeddings for sentence-transformers too."""
     shape, tokenizer = model.config, task.tokenizer
+    if isinstance(model, BertForOpenNer):
+        save_gliner(folder, model, tokenizer)
+        return
     ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
     save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids})
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, encodings: Sequence[Encoding], pad_id: int, processes: Processes
+    model: nn.Module, encodings: Sequence[Encoding], task: FinetuneTask, processes: Processes
 ) -> list[Floats]:
-    """Return the logits of each encoding, in order, in float32: (K,), or (T, K) of a head that scores tokens.
+    """Return the task's outputs for each encoding, in order, in float32.
 
     Several `processes`, which give the same encodings, share the batches.
     """
@@ -40,17 +40,18 @@ def predict(
     found: list[tuple[int, Floats]] = []
     batches = list(by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS))
     for indices in (batches[number] for number in processes.share(batches)):
-        batch = collate([Feature((encodings[i],), None) for i in indices], pad_id, processes.device)
-        logits = model(batch.input_ids, batch.segment_ids, batch.attention_mask).float().cpu().numpy()
-        for row, i in zip(logits, indices.tolist(), strict=True):
-            found.append((i, row[: len(encodings[i])] if logits.ndim == 3 else row))
+        chosen = [encodings[i] for i in indices]
+        rows = [Feature((encoding,), None) for encoding in chosen]
+        batch = collate(rows, task.tokenizer.pad_id, processes.device)
+        logits = task.logits(model, batch).float().cpu().numpy()
+        found += zip(indices.tolist(), task.outputs(logits, chosen), strict=True)
     model.train(was_training)
     return [logits for _, logits in sorted(processes.gather(found), key=lambda item: item[0])]
 
 
 def predictor(trained: nn.Module, task: FinetuneTask, processes: Processes) -> Predict:
     """Return the function that gives a task its logits, in float32 whatever the training precision."""
-    return lambda rows: predict(trained, rows, task.tokenizer.pad_id, processes)
+    return lambda rows: predict(trained, rows, task, processes)
 
 
 class HeldOutLoss:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.data.files import COMPRESSED, Problems, ending
+from bert.data.open_entities import with_open_labels
 from bert.data.read import Labels, text_columns
 from bert.data.rows import text_examples
 from bert.data.squad import Question, squad_examples
@@ -61,6 +62,7 @@ def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list
     readers: dict[str, Callable[[], Iterable[Any]]] = {
         "qa": lambda: _read_questions(HubData(file)),
         "ner": lambda: _read_words(HubData(file), file, labels),
+        "open_ner": lambda: with_open_labels(_read_words(HubData(file), file, None)),
         "multiple_choice": lambda: _read_choices(HubData(file), file.columns),
     }
     read = readers.get(settings.task, lambda: _read_texts(HubData(file), file, settings, labels))

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.examples import ChoiceExample, EntitiesExample, QaExample, TextExample, WordsExample
 
 MAX_CHARACTERS = 300
 """Length of the longest text kept; a longer one fills the page's field."""
@@ -43,6 +43,8 @@ def _comparisons(pairs: Sequence[TextExample], count: int) -> tuple[dict[str, An
 
 
 def _is_short(example: Any) -> bool:
+    if isinstance(example, EntitiesExample) and not example.entities:
+        return False  # there are no labels to ask for
     limit = MAX_CONTEXT_CHARACTERS if isinstance(example, QaExample) else MAX_CHARACTERS
     return 0 < sum(map(len, _texts(example))) <= limit
 
@@ -53,6 +55,8 @@ def _texts(example: Any) -> Iterable[str]:
             return example.text, example.text_pair or ""
         case WordsExample():
             return example.words
+        case EntitiesExample():
+            return (example.text,)
         case QaExample():
             return example.question, example.context
         case ChoiceExample():
@@ -68,6 +72,9 @@ def _request(example: Any) -> tuple[object, dict[str, Any]]:
             return example.label, {"text": example.text} | pair
         case WordsExample():
             return frozenset(example.labels) - {"O"}, {"text": " ".join(example.words)}
+        case EntitiesExample():
+            labels = list(dict.fromkeys(label for _, _, label in example.entities))
+            return frozenset(labels), {"text": example.text, "labels": labels}
         case QaExample():
             return bool(example.answers), {"question": example.question, "context": example.context}
         case ChoiceExample():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.examples import ChoiceExample, EntitiesExample, QaExample, TextExample, WordsExample
 from bert.data.read import Labels, Reader, read_labelled
 from bert.data.tagged_words import bio_labels
 from bert.errors import ConfigError, DataError
@@ -17,7 +17,7 @@ from training.labelled.summary import label_counts
 from training.settings import FinetuneSettings
 
 logger = logging.getLogger(__name__)
-Example = TextExample | WordsExample | QaExample | ChoiceExample
+Example = TextExample | WordsExample | EntitiesExample | QaExample | ChoiceExample
 _CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
 
@@ -126,6 +126,8 @@ def _fault(examples: Sequence[Any]) -> str | None:
             return _label_fault([example for example in examples if example.negatives is None])
         case WordsExample() if not any(set(example.labels) - {"O"} for example in examples):
             return "has no entity to learn: every label is O"
+        case EntitiesExample() if not any(example.entities for example in examples):
+            return "has no entity to learn"
         case QaExample() if not any(example.answers for example in examples):
             return "has no answerable question"
     return None
@@ -158,6 +160,8 @@ def _input(example: Example) -> tuple[object, ...]:
             return example.text, example.text_pair
         case WordsExample():
             return example.words
+        case EntitiesExample():
+            return (example.text,)
         case QaExample():
             return example.question, example.context
         case ChoiceExample():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.data.examples import QaExample, TextExample, WordsExample
+from bert.data.examples import EntitiesExample, QaExample, TextExample, WordsExample
 from bert.metrics.entities import bio_spans
 
 LABELS_SHOWN = 12
@@ -162,6 +162,9 @@ def _count(examples: Sequence[Any], labels: Sequence[str]) -> tuple[str, dict[st
             kinds = Counter(kind for example in examples for kind, _, _ in bio_spans(example.labels))
             named = dict.fromkeys((label[2:] for label in labels if label != "O"), 0)
             return "sentences", {**named, **kinds}, kinds.total()
+        case EntitiesExample():
+            kinds = Counter(label for example in examples for _, _, label in example.entities)
+            return "texts", dict(kinds), kinds.total()
         case QaExample():
             answered = sum(bool(example.answers) for example in examples)
             counts_of = {"with an answer": answered, "without an answer": len(examples) - answered}

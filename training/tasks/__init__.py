@@ -11,6 +11,7 @@ from training.tasks.base import FinetuneTask
 _CLASSES = {
     "classification": "training.tasks.sequence:SequenceFinetuning",
     "ner": "training.tasks.ner:NerFinetuning",
+    "open_ner": "training.tasks.open_ner:OpenNerFinetuning",
     "qa": "training.tasks.qa:QaFinetuning",
     "similarity": "training.tasks.similarity:SimilarityFinetuning",
     "multiple_choice": "training.tasks.choice:ChoiceFinetuning",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from bert.config import BertConfig
 from bert.encoding import Encoding
@@ -128,6 +128,20 @@ class FinetuneTask(ABC):
     @abstractmethod
     def features(self, examples: Sequence[Any]) -> list[Feature]:
         """Encode examples for training."""
+
+    def drawn(self, features: Sequence[Feature], rng: np.random.Generator) -> Sequence[Feature]:
+        """Return a step's features with what is drawn anew each time; most tasks draw nothing."""
+        return features
+
+    def logits(self, model: nn.Module, batch: FeatureBatch) -> Tensor:
+        """Return the model's output for a batch."""
+        found: Tensor = model(batch.input_ids, batch.segment_ids, batch.attention_mask)
+        return found
+
+    def outputs(self, logits: Floats, encodings: Sequence[Encoding]) -> list[Floats]:
+        """Return what `evaluate` reads of each encoding, of the logits of a batch: (K,), or (T, K) of a token's head."""
+        rows = zip(logits, encodings, strict=True)
+        return [row[: len(encoding)] if logits.ndim == 3 else row for row, encoding in rows]
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:

@@ -119,12 +119,13 @@ def windows(
     assert spec.label_prompt is not None
     left = room(len(before[0]), spec)
     bounds = cuts([min(len(each), left) for each in words.ids], left, spec.label_prompt)
-    return [Window(_encoding(words.ids[a:b], before, tokenizer, left), a, b) for a, b in bounds]
+    return [Window(encode(words.ids[a:b], before, tokenizer, left), a, b) for a, b in bounds]
 
 
-def _encoding(
+def encode(
     words: Sequence[Ints], before: tuple[Ints, Sequence[int]], tokenizer: Tokenizer, left: int
 ) -> Encoding:
+    """Encode the ids of words behind what `prompt_ids` gave; of each word at most `left` are read."""
     pieces = [ids[:left] for ids in words]
     ids = np.concatenate([[tokenizer.cls_id], before[0], *pieces, [tokenizer.sep_id]]).astype(np.int32)
     word_ids, sequence_ids = np.full(len(ids), -1, np.int32), np.full(len(ids), -1, np.int32)

@@ -37,6 +37,7 @@ class OpenNerTask(Task):
     head = Head.PROMPTED
     compares = Compared.ENTITIES
     has_top_labels = False
+    has_open_labels = True
     reads_words = True
     kept_share = 0.95
 

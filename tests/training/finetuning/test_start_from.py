@@ -40,11 +40,12 @@ def earlier(trained: Callable[..., Path]) -> Callable[..., Path]:
 def reference(folder: Path, tokenizer: Tokenizer) -> list[Floats]:
     """What an exported checkpoint says of TEXTS: its weights merged and read without peft."""
     checkpoint = read_checkpoint(folder)
-    model = task_class(checkpoint.spec.task)(tokenizer, checkpoint.spec).model(checkpoint.config)
+    task = task_class(checkpoint.spec.task)(tokenizer, checkpoint.spec)
+    model = task.model(checkpoint.config)
     weights = {name: torch.tensor(weight) for name, weight in checkpoint.weights.items()}
     lacking, _ = model.load_state_dict(weights, strict=False)
     assert not lacking
-    return predict(model.eval(), encodings(tokenizer), tokenizer.pad_id, Processes(0, 1, torch.device("cpu")))
+    return predict(model.eval(), encodings(tokenizer), task, Processes(0, 1, torch.device("cpu")))
 
 
 def encodings(tokenizer: Tokenizer) -> list[Any]:

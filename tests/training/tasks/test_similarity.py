@@ -142,7 +142,7 @@ def test_sentence_transformers_is_told_how_the_embeddings_were_trained(
     ours = SimilarityFinetuning(checkpoint.tokenizer, checkpoint.spec)
     model = ours.model(checkpoint.config)
     model.load_state_dict({name: torch.tensor(w) for name, w in checkpoint.weights.items()}, strict=False)
-    found = predict(model.eval(), ours._encode(texts), checkpoint.tokenizer.pad_id, Processes(0, 1, CPU))
+    found = predict(model.eval(), ours._encode(texts), ours, Processes(0, 1, CPU))
     np.testing.assert_allclose(np.stack(found), as_its_files_say(best, texts), atol=1e-6)
 
 
