@@ -8,7 +8,7 @@ import pytest
 from bert.errors import BundleError, ConfigError
 from bert.tasks.spec import TaskSpec
 from service.bulk.predictor import Predictor
-from tests.support import tiny
+from tests.support import open_classification, tiny
 
 TEXTS = [
     "angela merkel met in munich",
@@ -158,3 +158,17 @@ def test_a_model_of_inference_takes_labels(tmp_path: Path) -> None:
         tmp_path / "nli", labels=["warm", "dull"], multi_label=True, template="It is {}"
     ) as opened:
         assert [label["label"] for label in opened.predict(rows)[0].columns["scores"]] != []
+
+
+def test_a_model_that_judges_all_labels_in_one_run_takes_labels(tmp_path: Path) -> None:
+    spec, pieces, tokenizer = (
+        open_classification.SPEC,
+        open_classification.PIECES,
+        open_classification.tokenizer_json(),
+    )
+    tiny.write_tiny_bundle(tmp_path / "m", "m", spec, 3, vocab_size=pieces, tokenizer_json=tokenizer)
+    with Predictor(tmp_path / "m", labels=["warm", "dull"], multi_label=True) as opened:
+        rows = [
+            each.columns["scores"] for each in opened.predict([{"text": "the film was warm"}, {"text": "a"}])
+        ]
+    assert [{label["label"] for label in row} for row in rows] == [{"warm", "dull"}] * 2
