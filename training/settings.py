@@ -230,6 +230,9 @@ class FinetuneSettings(CommandSettings):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
     )
+    sharding: Literal["none", "full"] = Field(
+        "none", description="model in several processes: whole in each (DDP), or its parts spread (FSDP)"
+    )
     device: str = Field(
         "auto", description="device to use: cpu, cuda, or auto, which takes a GPU if there is one"
     )
@@ -268,6 +271,9 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 "lora, teacher and labels are not for open_ner: it trains whole models, of any labels"
             )
+        if self.sharding != "none" and (self.lora or task.has_open_labels):
+            other = "lora" if self.lora else f"task {self.task!r}"
+            raise ValueError(f"sharding ({self.sharding!r}) is not for {other}: leave it out")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
         if not task.has_tags and (self.letter_shapes or self.left_out):

@@ -10,6 +10,8 @@ WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 # The first that is there is read. An index names the files of weights in shards.
 _SOURCES = (WEIGHTS, WEIGHTS_INDEX, PICKLED, PICKLED_INDEX)
+_SAVE = "checkpoint.json"
+"""Manifest of a save that a run resumes from."""
 
 
 def has_weights(folder: Path) -> bool:
@@ -18,10 +20,21 @@ def has_weights(folder: Path) -> bool:
 
 
 def find_checkpoint(folder: Path) -> Path:
-    """Return the folder, or `best/` in it where it is that of a run of bert-finetune."""
-    is_checkpoint = has_weights(folder) or any((folder / name).is_file() for name in _DESCRIPTIONS)
-    best = folder / "best"
-    return best if best.is_dir() and not is_checkpoint else folder
+    """Return the folder; of a run's folder `best/` (bert-finetune) or `model/` (bert-pretrain).
+
+    Raises CheckpointError for a run that has written neither, and for a save of a run.
+    """
+    if has_weights(folder) or any((folder / name).is_file() for name in _DESCRIPTIONS):
+        return folder
+    run = folder.parent.parent if (folder / _SAVE).is_file() else folder
+    found = next((run / name for name in ("best", "model") if (run / name).is_dir()), None)
+    if found is None and (run / "checkpoints").is_dir():
+        raise CheckpointError(
+            f"the run of {run} has written no checkpoint yet: its own command finishes it, --max-steps ends it sooner"
+        )
+    if found is not None and run != folder:
+        raise CheckpointError(f"{folder} is what a run resumes from, and no checkpoint: give {found}")
+    return found or folder
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -46,10 +46,19 @@ def load_into(model: BertHead, folder: Path) -> list[str]:
     return missing
 
 
-def save_checkpoint(model: BertHead, folder: Path, architecture: str, extra: Mapping[str, object]) -> None:
-    """Write `config.json` and `model.safetensors` so that `transformers` loads them; `extra` goes into the config."""
-    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    save_weights(weights, model.config, folder, architecture, extra)
+def save_checkpoint(
+    model: BertHead,
+    folder: Path,
+    architecture: str,
+    extra: Mapping[str, object],
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write `config.json` and `model.safetensors` so that `transformers` loads them; `extra` goes into the config.
+
+    `weights` are by default the model's own.
+    """
+    own = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()} if not weights else {}
+    save_weights(weights or own, model.config, folder, architecture, extra)
 
 
 def save_weights(

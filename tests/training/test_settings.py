@@ -83,12 +83,13 @@ def test_resume_is_a_flag(flag: str, resume: bool) -> None:
         ({"epochs": 0}, "greater than 0"),
         ({"stride": 126}, r"stride \(126\) must be below"),
         ({"accumulation_steps": 64}, r"accumulation_steps \(64\) cannot pass batch_size"),
+        ({"sharding": "full", "lora": {}}, r"sharding \('full'\) is not for lora"),
         ({"epoch": 3}, "Extra inputs are not permitted"),
     ],
 )
-def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], message: str) -> None:
+def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        FinetuneSettings(task="ner", output_dir=Path("x"), **changes)  # type: ignore[arg-type]
+        FinetuneSettings(task="ner", output_dir=Path("x"), **changes)
 
 
 @pytest.mark.parametrize(

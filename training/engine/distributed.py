@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -80,6 +80,21 @@ def is_spread(tensor: Tensor) -> "TypeIs[DTensor]":
 def is_sharded(module: object) -> "TypeIs[FSDPModule]":
     """Tell whether each process has a part of a module's weights."""
     return hasattr(module, "set_requires_gradient_sync")
+
+
+def shard(module: nn.Module, layers: Iterable[nn.Module], *, bf16: bool = False) -> None:
+    """Leave each process a part of a module's weights, in place; one of the `layers` at a time is whole.
+
+    With `bf16` layers are whole in bf16, and gradients are summed in float32.
+    """
+    # They take a second.
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    # Of bf16 weights half as much is sent and gathered; what passes between layers stays as autocast leaves it.
+    halved = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = halved if bf16 else MixedPrecisionPolicy()
+    for each in (*layers, module):
+        fully_shard(each, mp_policy=policy)
 
 
 def data_parallel(module: nn.Module, processes: Processes) -> nn.Module:

@@ -52,6 +52,13 @@ def gather_weights(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
     return {name: whole for name, whole in wholes if keep}
 
 
+def fill_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Fill a model, whole or in parts, from whole weights by parameter name."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_like(weights[name], parameter))
+
+
 def gather_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return trained weights and the optimiser's tensors of a whole model, on the CPU."""
     trained = trainable(model)

@@ -97,6 +97,8 @@ class TrainLoop:
         self.objective, self.trained, self.optimizer = objective, trained, optimizer
         self.data, self.schedule, self.settings, self.processes = data, schedule, settings, processes
         self.seeds_steps, self.bias_correction = seeds_steps, bias_correction
+        self.sharded = next(filter(is_sharded, trained.modules()), None)
+        """The module whose weights are in parts, a part in each process; None where all are whole."""
         self.device = processes.device
         self.weights: dict[str, float] = objective.weights  # type: ignore[assignment]
         self.parameters = optim.trainable(objective)
@@ -216,8 +218,8 @@ class TrainLoop:
         """Let processes exchange gradients at the last part only."""
         if isinstance(self.trained, DistributedDataParallel) and not last:
             return self.trained.no_sync()
-        if is_sharded(self.trained):
-            self.trained.set_requires_gradient_sync(last)
+        if self.sharded is not None:
+            self.sharded.set_requires_gradient_sync(last)
         return nullcontext()
 
     def _divide_gradients(self, targets: float) -> None:

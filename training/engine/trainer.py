@@ -12,7 +12,6 @@ from typing import Any
 from bert.errors import TrainingError
 from training.engine.checkpoints import CheckpointStore
 from training.engine.device import StepNumbers
-from training.engine.distributed import is_sharded
 from training.engine.progress import make_reporter
 from training.engine.records import Records
 from training.engine.sharded import ShardedSaver
@@ -46,7 +45,7 @@ class Trainer(ABC):
         """
         self.loop, self.store, self.output_dir, self.fingerprint = loop, store, output_dir, fingerprint
         self.processes = loop.processes
-        self._sharded = ShardedSaver(store, loop.processes) if is_sharded(loop.trained) else None
+        self._sharded = ShardedSaver(store, loop.processes) if loop.sharded is not None else None
         if resume:
             self._resume()
         elif self.processes.leads:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,11 @@ class EpochBatches:
     def _step(self, features: Sequence[Feature], position: dict[str, Any]) -> StepData:
         mine = [features[i] for i in self.processes.share(features)]
         chosen = mine or list(features[:1])
-        size = math.ceil(len(chosen) / self.settings.accumulation_steps)
-        device = self.processes.device
-        pad_id = self.task.tokenizer.pad_id
-        parts = [collate(chosen[i : i + size], pad_id, device) for i in range(0, len(chosen), size)]
+        # As many parts in every process: those of a model in parts wait for one another.
+        count = min(self.settings.accumulation_steps, max(1, len(features) // self.processes.world))
+        cuts = [len(chosen) * part // count for part in range(count + 1)]
+        device, pad_id = self.processes.device, self.task.tokenizer.pad_id
+        parts = [collate(chosen[i:j], pad_id, device) for i, j in pairwise(cuts)]
         if not len(mine):
             return StepData(parts, 0, 0, position, stand_in=True)
         return StepData(parts, sum(part.tokens for part in parts), len(mine), position)

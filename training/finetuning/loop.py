@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bert.nn.encoder import has_last_norm
 from bert.nn.losses import Loss, blend
 from training.engine import optim
-from training.engine.distributed import Processes, data_parallel
+from training.engine.distributed import Processes, data_parallel, shard
 from training.engine.train_loop import TrainLoop
 from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.recipe import LinearSchedule
@@ -33,6 +33,9 @@ def make_loop(
 ) -> TrainLoop:
     """Make the loop over the data."""
     objective = TaskObjective(trained, task, settings.teacher, settings.r_drop).to(processes.device)
+    is_whole = processes.world == 1 or settings.sharding == "none"
+    if not is_whole:  # the model and not the objective, because held-out data are scored by it alone
+        shard(trained, trained.bert.encoder.layer)  # type: ignore[union-attr,arg-type]
     parameters = optim.trainable(objective)
     optimizer = optim.optimizer(
         parameters,
@@ -48,7 +51,7 @@ def make_loop(
     )
     return TrainLoop(
         objective,
-        data_parallel(objective, processes),
+        data_parallel(objective, processes) if is_whole else objective,
         optimizer,
         EpochBatches(data, settings, task, processes),
         schedule,

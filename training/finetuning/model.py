@@ -1,6 +1,7 @@
 """The model of a run: base or earlier weights loaded, an adapter put in if asked for, and saved as checkpoints."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +18,15 @@ from bert.checkpoint.weights import Checkpoint
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.files import atomic_dir
-from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.nn.prompted import BertForOpenNer
 from bert.tasks import sentence_transformers
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.text.letter_shapes import SHAPES
+from training.engine.distributed import is_spread
+from training.engine.state import fill_weights
 from training.finetuning.adapter import add_lora, is_adapted, read_adapter, save_adapter
 from training.finetuning.prompted import add_pieces, base_config, save_gliner
 from training.settings import RANDOM, FinetuneSettings
@@ -153,25 +156,38 @@ def with_dropout(config: BertConfig, hidden: float | None, attention: float | No
 
 
 def save(
-    folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
+    folder: Path,
+    model: BertHead,
+    trained: nn.Module,
+    settings: FinetuneSettings,
+    task: FinetuneTask,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
+    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model.
+
+    `weights` are those of a model in parts, gathered.
+    """
     with atomic_dir(folder) as aside:
         if is_adapted(trained):
             save_adapter(trained, aside, settings.base, model.config, task.architecture)
         else:
-            save_whole(aside, model, task)
+            save_whole(aside, model, task, weights)
         task.spec.write(aside)
 
 
-def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
-    """Write all weights with the tokenizer, as `transformers` loads them, embeddings for sentence-transformers too."""
+def save_whole(
+    folder: Path, model: BertHead, task: FinetuneTask, weights: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write all weights with the tokenizer, as `transformers` loads them, embeddings for sentence-transformers too.
+
+    `weights` are by default the model's own.
+    """
     shape, tokenizer = model.config, task.tokenizer
     if isinstance(model, BertForOpenNer):
         save_gliner(folder, model, tokenizer)
         return
     ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
-    save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids})
+    save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids}, weights)
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
     if TASKS[task.spec.task].embeds:
         sentence_transformers.write(folder, task.spec, shape.hidden_size)
@@ -197,6 +213,8 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
         import peft
 
         peft.set_peft_model_state_dict(trained, read_adapter(folder, model.config))
+    elif any(map(is_spread, model.parameters())):
+        fill_weights(model, read_weights(folder))
     else:
         load_into(model, folder)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bert.encoding import Encoding
 from training.engine.batch_order import by_length
-from training.engine.distributed import Processes
+from training.engine.distributed import Processes, is_sharded
 from training.engine.progress import format_scores
 from training.labelled.sources import Source
 from training.report.checks import result_warnings
@@ -39,13 +39,19 @@ def predict(
     model.eval()
     found: list[tuple[int, Floats]] = []
     batches = list(by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS))
-    for indices in (batches[number] for number in processes.share(batches)):
+    for first in range(0, len(batches), processes.world):
+        number = first + processes.rank
+        # A process without a batch of its own computes the last one: those of a model in parts wait for one another.
+        indices = batches[min(number, len(batches) - 1)]
         chosen = [encodings[i] for i in indices]
         rows = [Feature((encoding,), None) for encoding in chosen]
         batch = collate(rows, task.tokenizer.pad_id, processes.device)
         logits = task.logits(model, batch).float().cpu().numpy()
-        found += zip(indices.tolist(), task.outputs(logits, chosen), strict=True)
+        if number < len(batches):
+            found += zip(indices.tolist(), task.outputs(logits, chosen), strict=True)
     model.train(was_training)
+    if is_sharded(model):
+        model.reshard()  # what stays gathered would be read again when the weights have changed: best ones, averages
     return [logits for _, logits in sorted(processes.gather(found), key=lambda item: item[0])]
 
 

@@ -16,7 +16,7 @@ from bert.tasks.spec import TaskSpec
 from training.engine.checkpoints import CheckpointStore
 from training.engine.device import StepNumbers
 from training.engine.records import LOG, read_steps
-from training.engine.state import RunState
+from training.engine.state import RunState, gather_weights
 from training.engine.train_loop import TrainLoop
 from training.engine.trainer import CHECKPOINTS, Trainer
 from training.finetuning import model as models
@@ -155,9 +155,11 @@ class FinetuneTrainer(Trainer):
         say(f"checkpoint: {self.best}")
 
     def _save_best(self) -> None:
+        spread = self.loop.sharded is not None
+        weights = gather_weights(self.model, keep=self.processes.leads) if spread else None
         if self.processes.leads:
             with self.store.writing(self.best):
-                models.save(self.best, self.model, self.trained, self.settings, self.task)
+                models.save(self.best, self.model, self.trained, self.settings, self.task, weights)
         self.processes.wait()
 
     def _score_dev(self, limit: int, step: int) -> tuple[float | None, float | None]:
@@ -233,7 +235,7 @@ def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
     It can be made longer or shorter: the schedule then leads to the new end. What its checkpoints are compared by
     stays: a score of other data, or another score, says nothing of which is best.
     """
-    places = {"config", "output_dir", "test", "threads", "resume"}
+    places = {"config", "output_dir", "test", "threads", "resume", "sharding"}
     ends = {"epochs", "max_steps", "patience"}
     rhythm = {"eval_every_steps", "save_every_steps"}
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=places | ends | rhythm)

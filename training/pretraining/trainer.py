@@ -17,7 +17,7 @@ from training.corpus.shards import Corpus
 from training.engine import optim
 from training.engine.checkpoints import CheckpointStore
 from training.engine.device import StepNumbers, uses_bf16
-from training.engine.distributed import Processes, data_parallel
+from training.engine.distributed import Processes, data_parallel, shard
 from training.engine.state import gather_weights
 from training.engine.train_loop import TrainLoop
 from training.engine.trainer import CHECKPOINTS, Trainer
@@ -74,15 +74,10 @@ def _joined(objective: Objective, settings: PretrainSettings, processes: Process
         compile_parts(objective)
     if processes.world == 1 or settings.sharding == "none":
         return data_parallel(objective, processes)
-    # They take a second.
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import register_fsdp_forward_method  # takes a second
 
-    # Of bf16 weights half as much is sent and gathered; what passes between layers stays as autocast leaves it.
-    halved = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    policy = halved if uses_bf16(settings.precision, processes.device) else MixedPrecisionPolicy()
-    for layer in objective.model.bert.encoder.layer:
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(objective, mp_policy=policy)  # in place: the objective is now an FSDPModule too
+    bf16 = uses_bf16(settings.precision, processes.device)
+    shard(objective, objective.model.bert.encoder.layer, bf16=bf16)
     register_fsdp_forward_method(objective, "logits")  # held-out text is scored by these, past `forward`
     return objective
 

@@ -137,9 +137,25 @@ def test_the_command_overrules_by_its_flags(tmp_path: Path) -> None:
     assert read_bundle(tmp_path / "c").manifest.task.pooling == "cls"
 
 
-def test_the_best_checkpoint_of_a_run_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "task"), [("best", "classification"), ("model", "fill_mask")])
+def test_the_checkpoint_of_a_run_is_found(
+    name: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
-    write_checkpoint(run / "best", SPECS["classification"])
+    write_checkpoint(run / name, SPECS[task])
     (run / "checkpoints").mkdir()
     assert main(["--checkpoint", str(run), "--out", str(tmp_path / "b"), "--precision", "fp32"]) == 0
-    assert f"{run} is the folder of a run; {run / 'best'} is exported" in capsys.readouterr().err
+    assert f"{run} is the folder of a run; {run / name} is exported" in capsys.readouterr().err
+
+
+def test_what_a_run_resumes_from_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save = tmp_path / "run" / "checkpoints" / "step-00000004"
+    save.mkdir(parents=True)
+    (save / "checkpoint.json").write_text("{}")
+    for folder in (tmp_path / "run", save):
+        assert main(["--checkpoint", str(folder), "--out", str(tmp_path / "b")]) == 1
+        assert f"the run of {tmp_path / 'run'} has written no checkpoint yet" in capsys.readouterr().err
+    (tmp_path / "run" / "model").mkdir()
+    assert main(["--checkpoint", str(save), "--out", str(tmp_path / "b")]) == 1
+    said = f"{save} is what a run resumes from, and no checkpoint: give {tmp_path / 'run' / 'model'}"
+    assert said in capsys.readouterr().err

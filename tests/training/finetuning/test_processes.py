@@ -87,8 +87,31 @@ def test_two_processes_have_the_weights_and_scores_of_one(
     assert TaskSpec.read(two / "best").scores == TaskSpec.read(one / "best").scores
 
 
-def test_two_killed_processes_resume_to_the_same_bits(tiny_base: Path, tmp_path: Path) -> None:
-    common = {"save_every_steps": 2, "dropout": 0.1, "attention_dropout": 0.1, "epochs": 20}
+def test_a_model_in_parts_learns_as_a_whole_one_does(tiny_base: Path, tmp_path: Path) -> None:
+    """Shares of 4 and 3 sentences in parts, read twice, with averages of the weights and some that stay."""
+    changes = {"accumulation_steps": 3, "r_drop": 0.5, "dropout": 0.1, "ema": 0.5, "freeze_embeddings": True}
+    whole, parts = tmp_path / "none", tmp_path / "full"
+    for out in (whole, parts):
+        finished(start(tiny_base, out, 2, sharding=out.name, **changes))
+    for (step, *mine), (number, *theirs) in zip(losses(parts), losses(whole), strict=True):
+        assert step == number and mine == pytest.approx(theirs, abs=1e-5)
+    expected = weights(whole)
+    assert weights(parts).keys() == expected.keys()
+    for name, weight in weights(parts).items():
+        torch.testing.assert_close(weight, expected[name], atol=2e-5, rtol=0)
+    assert TaskSpec.read(parts / "best").scores == TaskSpec.read(whole / "best").scores
+    assert list((parts / "checkpoints").rglob("shard-00002-model-*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sharding": "full", "ema": 0.9}, pytest.param({}, marks=pytest.mark.soak)],
+    ids=["in parts", "whole"],
+)
+def test_two_killed_processes_resume_to_the_same_bits(
+    tiny_base: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    common = {"save_every_steps": 2, "dropout": 0.1, "attention_dropout": 0.1, "epochs": 6, **changes}
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     finished(start(tiny_base, calm, 2, **common))
     run = start(tiny_base, killed, 2, **common)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bert.bundle import read_bundle
+from model_export.cli import main as export
 from training.engine.records import read_lines
 
 ROOT = Path(__file__).parents[3]
@@ -162,6 +164,9 @@ def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: Runs, tmp
         runs.train(tmp_path / "many", processes, 0, **steady, max_steps=steps)
     for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
         assert many == pytest.approx(one, abs=1e-5)
+    asked = ["--checkpoint", str(tmp_path / "many"), "--out", str(tmp_path / "bundle"), "--precision", "fp32"]
+    assert export(asked) == 0
+    assert read_bundle(tmp_path / "bundle").manifest.task == "fill_mask"
 
 
 @pytest.mark.slow
