@@ -25,13 +25,20 @@ class Node:
     before: tuple[str, ...] = ()
     """Command that runs another in the node's network."""
 
-    def start(self, program: Sequence[str], meeting: str, restarts: int = 0) -> subprocess.Popen[str]:
-        """Start the node's torchrun with one process; the first node has the `meeting` (address:port)."""
+    def start(
+        self, program: Sequence[str], meeting: str, restarts: int = 0, *, elsewhere: bool = False
+    ) -> subprocess.Popen[str]:
+        """Start the node's torchrun with one process.
+
+        The first node has the `meeting` (address:port), unless it is `elsewhere`.
+        """
+        is_host = self.number == 0 and not elsewhere
         launcher = [
             "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", str(restarts),
             "--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "test",
             # Nodes of a test have one host name: torchrun cannot tell which of them has the meeting.
-            "--rdzv-conf", f"is_host={int(self.number == 0)}", "--local-addr", self.address,
+            # A dead node is missed after three seconds, not fifteen.
+            "--rdzv-conf", f"is_host={int(is_host)},keep_alive_interval=1", "--local-addr", self.address,
         ]  # fmt: skip
         command = [*self.before, sys.executable, *launcher, *program]
         # torch 2.13: a first node that stays does not tell its address to one that joins later, unless this is set.
@@ -70,6 +77,25 @@ def namespaces() -> Iterator[list[Node]]:
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+MEETING = (
+    "import signal; from torch.distributed import TCPStore; "
+    "store = TCPStore('0.0.0.0', {port}, is_master=True, wait_for_workers=False); signal.pause()"
+)
+"""Program of docs/pretraining.md that nodes meet at, on a machine that is none of them."""
+
+
+@contextmanager
+def meeting_elsewhere(node: Node) -> Iterator[str]:
+    """Run a meeting by itself in a node's network; yields its address and port. It outlives the node's torchrun."""
+    meeting = meeting_at(node)
+    program = MEETING.format(port=meeting.rpartition(":")[2])
+    with subprocess.Popen([*node.before, sys.executable, "-c", program]) as process:
+        try:
+            yield meeting
+        finally:
+            process.kill()
 
 
 def run_on(nodes: Sequence[Node], program: Sequence[str]) -> str:
