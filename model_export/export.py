@@ -84,7 +84,6 @@ def export(
         graphs = {MODEL: choice.taken}
         if fallback and choice.float32 is not None:
             graphs[FALLBACK] = choice.float32
-        labels = _labels_graph(checkpoint, tolerance_of("fp32"))
         manifest = Manifest(
             name=name or out.name,
             version=version,
@@ -92,7 +91,7 @@ def export(
             dev_score=choice.taken.dev_score,
             choice=choice.record,
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
-            labels_encoder=_of_labels(checkpoint, labels) if labels is not None else {},
+            labels_encoder=_write_labels_encoder(checkpoint.labels, aside, tolerance_of("fp32")),
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
             made_by=made_by,
             **_description(checkpoint, choice.taken.exported),
@@ -103,11 +102,8 @@ def export(
             (aside / SELF_TEST).write_bytes(_self_test(checkpoint, graphs).to_json())
             for file, graph in graphs.items():
                 graph.exported.file.rename(aside / file)
-            for other in set(aside.glob("*.onnx")) - {aside / file for file in graphs}:
+            for other in set(aside.glob("*.onnx")) - {aside / file for file in (*graphs, LABELS_MODEL)}:
                 other.unlink()  # a graph that was refused
-            if labels is not None and checkpoint.labels is not None:
-                move(labels.exported.file, aside / LABELS_MODEL)
-                (aside / LABELS_TOKENIZER).write_bytes(checkpoint.labels.tokenizer.to_json().encode())
             manifest = finish_bundle(aside, manifest)
     return Bundle(out, manifest)
 
@@ -128,20 +124,17 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
         check_unchanged(context.checkpoint.weights)  # then this is the reason why a graph was refused
 
 
-def _labels_graph(checkpoint: Checkpoint, tolerance: Tolerance) -> VerifiedGraph | None:
-    """Build and verify the graph that makes vectors of labels, in float32; None where they have no encoder of their own."""
-    if checkpoint.labels is None:
-        return None
+def _write_labels_encoder(labels: Checkpoint | None, folder: Path, tolerance: Tolerance) -> dict[str, Any]:
+    """Build, verify and write what makes vectors of labels, in float32; return the manifest's `labels_encoder`."""
+    if labels is None:
+        return {}
     say("the encoder of its labels:")
-    graph = LabelsFp32(checkpoint.labels, ())
+    exported = LabelsFp32(labels, ())
     # The service runs each label by itself.
-    return prove(ExportContext(checkpoint.labels), graph, replace(tolerance, neighbours=float("inf")))
-
-
-def _of_labels(checkpoint: Checkpoint, graph: VerifiedGraph) -> dict[str, Any]:
-    """Return the manifest's `labels_encoder`."""
-    assert checkpoint.labels is not None
-    found = {**_description(checkpoint.labels, graph.exported), "parity": graph.parity}
+    graph = prove(ExportContext(labels), exported, replace(tolerance, neighbours=float("inf")))
+    move(exported.file, folder / LABELS_MODEL)
+    (folder / LABELS_TOKENIZER).write_bytes(labels.tokenizer.to_json().encode())
+    found = {**_description(labels, exported), "parity": graph.parity}
     return {**{key: found[key] for key in LABELS_KEYS}, "task": found["task"].to_dict()}
 
 
