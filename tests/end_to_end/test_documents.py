@@ -69,6 +69,7 @@ SPELLED_OUT |= {"--requests", "--requests-per-s", "--p99-ms"}
 """Options that no field of the settings has the name of."""
 OF_OTHERS = {"--no-deps", "--logdir", "--target", "--hypothesis-profile"}
 OF_OTHERS |= {"--nnodes", "--max-restarts", "--rdzv-endpoint", "--rdzv-conf", "--local-addr"}
+OF_OTHERS |= {"--rdzv-backend", "--rdzv-id"}
 """Options of pip, tensorboard, docker, pytest and torchrun."""
 NEEDED = {
     "bert-prepare": ["--sources", "x", "--output-dir", "x"],

@@ -166,7 +166,7 @@ def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: Runs, tmp
         assert many == pytest.approx(one, abs=1e-5)
     asked = ["--checkpoint", str(tmp_path / "many"), "--out", str(tmp_path / "bundle"), "--precision", "fp32"]
     assert export(asked) == 0
-    assert read_bundle(tmp_path / "bundle").manifest.task == "fill_mask"
+    assert read_bundle(tmp_path / "bundle").manifest.task.task == "fill_mask"
 
 
 @pytest.mark.slow
