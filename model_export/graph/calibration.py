@@ -8,6 +8,7 @@ import numpy as np
 
 from bert.bodies.body import EMBEDDING
 from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.weights import release_pages
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
@@ -40,7 +41,7 @@ class Calibration:
         self._last: tuple[Floats, Floats] | None = None
         reference = Reference(config, spec, _Wide(weights), observe=self._observe)
         self._layers = _counted(reference.layers(texts), len(config.layer_order))
-        self._shares_layers = config.shares_layers
+        self._shares_layers, self._weights = config.shares_layers, weights
 
     def inputs(self, name: str) -> Floats:
         """Return the vectors that a layer read, (M, K). Ask for layers in their order."""
@@ -50,6 +51,7 @@ class Calibration:
                 continue
             self._kept.clear()
             next(self._layers)
+            release_pages(self._weights)
         return self._kept[name][0] if len(self._kept[name]) == 1 else np.concatenate(self._kept[name])
 
     def _observe(self, name: str, x: Floats) -> None:
