@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 
@@ -21,6 +22,7 @@ NAMES = frozenset(
         *("LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"),
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         *("PYTHONPATH", "PYTHONWARNINGS", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONSAFEPATH"),
+        "PYTHONDONTWRITEBYTECODE",  # hundreds of programs would compile all modules anew
     ]
 )
 """Other such variables."""
@@ -56,6 +58,7 @@ def set_environment(*, with_home: bool) -> None:
     for name in filter(is_foreign, list(os.environ)):
         del os.environ[name]
     os.environ |= SET
+    sys.dont_write_bytecode = False
     if hasattr(time, "tzset"):
         time.tzset()
     if with_home:
