@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoint.weights import Checkpoint
+from bert.checkpoint.weights import Checkpoint, release_pages
 from bert.data.examples import LabelledFile
 from bert.errors import BertError
 from bert.tasks.registry import TASKS
@@ -199,6 +199,7 @@ def build(context: ExportContext, precision: str) -> Exporter:
             exported = context.float32
         else:
             context.close_float32()  # the calibration takes as much memory again
+            release_pages(checkpoint.weights)
             texts = context.calibration_texts if precision == "int8" else ()
             exported = EXPORTERS[precision](checkpoint, texts, context.folder)
         return exported
