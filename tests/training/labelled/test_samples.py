@@ -9,6 +9,7 @@ import pytest
 from bert.data.entity_json import read_entity_json
 from bert.data.examples import LabelledFile
 from bert.data.glue import read_glue
+from bert.data.open_entities import read_open_entities
 from bert.data.read import read_labelled
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
@@ -74,11 +75,12 @@ def test_every_example_of_the_page_on_formats_is_read(tmp_path: Path) -> None:
         "entities": read_conll,
         "spans": lambda path: read_entity_json(LabelledFile(path=path)),
         "tokens": lambda path: read_entity_json(LabelledFile(path=path)),
+        "gliner": lambda path: read_open_entities(LabelledFile(path=path)),
         "questions": read_squad,
         "choices": read_choice,
         "triplets": lambda path: read_labelled(LabelledFile(path=path), "similarity"),
     }
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     for name, content in blocks:
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")
