@@ -3,9 +3,9 @@
     python -m benchmarks.hub.exports                        # all, half an hour on a quiet machine
     python -m benchmarks.hub.exports minilm-l6 bert-base
 
-The checkpoints are classifiers of published shapes with random weights. Each is served by name with an empty cache until 8
-bits answer, or are refused; then once more, with the cache; then exported by itself. Memory is the most of all processes
-together. Prints a table in Markdown with machine, date and command, and writes it with a JSON file beside it.
+The checkpoints are classifiers of published shapes with random weights, and a GLiNER. Each is served by name with an empty
+cache until 8 bits answer, or are refused; then once more, with the cache; then exported by itself. Memory is the most of all
+processes together. Prints a table in Markdown with machine, date and command, and writes it with a JSON file beside it.
 """
 
 import argparse
@@ -174,6 +174,8 @@ def _served(
             time.sleep(EVERY_S)
 
     text = request_bytes(url, "/classify", {"text": "It was a warm film."})
+    if found.model.startswith("gliner-"):
+        text = request_bytes(url, "/ner", {"text": "It was a warm film.", "labels": ["film", "person"]})
     with process([*command, "--model-cache", str(cache)], log) as started:
         with watched(started.pid, MEMORY_EVERY_S) as usage:
             until(lambda: _asked(url, text) is not None)

@@ -1,4 +1,4 @@
-"""Classifiers of published shapes with random weights, each with a tokenizer of as many pieces."""
+"""Random classifiers of published shapes, and a GLiNER over BERT-base, each with a tokenizer of as many pieces."""
 
 import itertools
 import json
@@ -7,11 +7,16 @@ import string
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import tokenizers
+from safetensors.numpy import save_file
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from benchmarks.serve.baselines.encoder_shapes import MAX_TOKENS, SHAPES, SPECIAL_PIECES, write_encoder
 from bert.checkpoint.base_models import MINILM, resolve_base
+from bert.checkpoint.tensor_names import needed_shapes
+from bert.config import BertConfig
+from bert.tasks.spec import LabelPrompt, TaskSpec
 
 NAMES = (
     "minilm-l6",
@@ -20,6 +25,7 @@ NAMES = (
     "xlm-roberta-base",
     "deberta-v3-base",
     "modernbert-base",
+    "gliner-bert-base",
     "tiny",
 )
 UNIGRAM = ("xlm-roberta-base", "deberta-v3-base")
@@ -28,7 +34,10 @@ SCORES = {"word": -10.0, "letter": -15.0, "other": -20.0}
 
 
 def write_model(name: str, folder: Path) -> None:
-    """Write one of NAMES as `transformers` does."""
+    """Write one of NAMES as `transformers` does, or `gliner`."""
+    if name.startswith("gliner-"):
+        write_gliner(name.removeprefix("gliner-"), folder)
+        return
     write_encoder(name, folder)
     if name in UNIGRAM:
         unigram(SHAPES[name]["vocab_size"]).save(str(folder / "tokenizer.json"))
@@ -38,6 +47,36 @@ def write_model(name: str, folder: Path) -> None:
         stated = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
         stated["model_max_length"] = MAX_TOKENS
         (folder / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
+
+
+def write_gliner(body: str, folder: Path) -> None:
+    """Write a random GLiNER that judges spans, over one of SHAPES that is a BERT."""
+    folder.mkdir(parents=True)
+    backend = tokenizers.Tokenizer.from_file(str(resolve_base(MINILM) / "tokenizer.json"))
+    backend.add_special_tokens(["<<ENT>>", "<<SEP>>"])
+    backend.save(str(folder / "tokenizer.json"))
+    pieces = backend.get_vocab_size()
+    config = BertConfig.from_dict({**SHAPES[body], "vocab_size": pieces})
+    spec = TaskSpec(
+        "open_ner", label_prompt=LabelPrompt(pieces - 2, pieces - 1, "markerV0", config.hidden_size)
+    )
+    drawn = np.random.default_rng(0)
+    weights = {
+        name.replace("bert.", "token_rep_layer.bert_layer.model.", 1): drawn.normal(
+            1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.02, shape
+        ).astype(np.float32)
+        for name, shape in needed_shapes(config, spec)
+    }
+    save_file(weights, folder / "model.safetensors")
+    stated = {
+        "model_name": "",
+        "encoder_config": config.to_dict(),
+        "hidden_size": config.hidden_size,
+        "span_mode": "markerV0",
+        "vocab_size": pieces,
+        "class_token_index": pieces - 2,
+    }
+    (folder / "gliner_config.json").write_text(json.dumps(stated), encoding="utf-8")
 
 
 def unigram(size: int) -> tokenizers.Tokenizer:
