@@ -98,14 +98,18 @@ def export(
         )
         check_output(manifest, *choice.taken.exported.output)
         with step(f"writing {out}", context.costs.writing):
-            (aside / TOKENIZER).write_bytes(checkpoint.tokenizer.to_json().encode())
-            (aside / SELF_TEST).write_bytes(_self_test(checkpoint, graphs).to_json())
-            for file, graph in graphs.items():
-                graph.exported.file.rename(aside / file)
-            for other in set(aside.glob("*.onnx")) - {aside / file for file in (*graphs, LABELS_MODEL)}:
-                other.unlink()  # a graph that was refused
+            _write_files(checkpoint, graphs, aside)
             manifest = finish_bundle(aside, manifest)
     return Bundle(out, manifest)
+
+
+def _write_files(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph], folder: Path) -> None:
+    (folder / TOKENIZER).write_bytes(checkpoint.tokenizer.to_json().encode())
+    (folder / SELF_TEST).write_bytes(_self_test(checkpoint, graphs).to_json())
+    for file, graph in graphs.items():
+        graph.exported.file.rename(folder / file)
+    for other in set(folder.glob("*.onnx")) - {folder / file for file in (*graphs, LABELS_MODEL)}:
+        other.unlink()  # a graph that was refused
 
 
 def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str], Tolerance]) -> Choice:

@@ -115,6 +115,9 @@ class Metrics:
         )
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
+        self._add_access()
+
+    def _add_access(self) -> None:
         self.open_connections = self._gauge("bert_open_connections", "Open client connections.")
         self.requests_by_key = Counter(
             "bert_requests_by_key", "Requests with a named key.", ("key", "status"), registry=self.registry
