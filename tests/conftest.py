@@ -52,6 +52,12 @@ def pytest_runtest_teardown() -> None:
         logger.propagate = True
 
 
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let programs keep no compiled modules: under a limit on files CPython 3.11 keeps half of one, for all later runs."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A temporary folder of the whole session: all workers have the same. Lock what you make in it."""

@@ -116,6 +116,7 @@ def test_nothing_is_left_of_a_graph_that_answers_otherwise(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_full_disk_is_told(checkpoint: Path, tmp_path: Path) -> None:
     arguments = ["--checkpoint", str(checkpoint), "--out", str(tmp_path / "b"), "--precision", "fp32"]
     script = (

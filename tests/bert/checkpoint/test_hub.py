@@ -112,6 +112,7 @@ def test_a_download_that_never_ends_is_given_up_and_leaves_nothing_half(
     assert not hub.asked("/config.json")  # whole files were kept
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_full_disk_is_named_and_leaves_nothing_half(hub: LocalHub, variables: dict[str, str]) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))

@@ -308,6 +308,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_full_disk_ends_the_run_which_goes_on_later(bundles: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     arguments = [str(bundles / "mood"), str(source), "--out", str(out)]

@@ -177,7 +177,7 @@ def fill_the_disk(child: int) -> None:
     resource.prlimit(child, resource.RLIMIT_FSIZE, (1024, 1024))
 
 
-@pytest.mark.usefixtures("at_full_speed")
+@pytest.mark.usefixtures("at_full_speed", "nothing_compiled")
 @pytest.mark.parametrize(
     ("fail", "reason"),
     [

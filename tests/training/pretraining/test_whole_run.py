@@ -136,6 +136,7 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(corpus: Path, calm: Losses, tmp_path: Path) -> None:
     """A real small disk where a test may mount one; elsewhere no file may grow, which the kernel says of each write."""
     with small_disk(tmp_path / "disk") as mounted:
