@@ -36,7 +36,13 @@ def hello_of(*folders: Path) -> Hello:
         {name: manifest.task.task for name, manifest in manifests.items()},
         {name: manifest.sha256 for name, manifest in manifests.items()},
         bundles=[
-            (str(bundle.folder), json.dumps(bundle.manifest.to_dict()), bundle.read("tokenizer.json"), "")
+            (
+                str(bundle.folder),
+                json.dumps(bundle.manifest.to_dict()),
+                bundle.read("tokenizer.json"),
+                "",
+                b"",
+            )
             for bundle in bundles
         ],
     )
@@ -164,8 +170,8 @@ def test_a_change_that_cannot_be_taken_over_is_logged_and_the_next_is_followed(
         await engine.start()
         async with frontend(tmp_path) as service:
             connection, announce = engine.connections[-1], service._announce
-            folder, manifest, _, why = both.bundles[1]
-            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", why)]))
+            folder, manifest, _, why, labels = both.bundles[1]
+            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", why, labels)]))
             await until(lambda: "could not be read" in caplog.text)
             with monkeypatch.context() as broken:
                 broken.setattr(service, "_announce", None)

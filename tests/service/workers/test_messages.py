@@ -57,7 +57,7 @@ EXAMPLES: list[Message] = [
         {"mood": "classification", "北京": "ner"},
         {"mood": "a" * 64, "北京": "b" * 64},
         {"classification": "mood"},
-        [("bundles/mood", "{}", b"\x00\xff", "")],
+        [("bundles/mood", "{}", b"\x00\xff", "", b"{}")],
         [("torn", "", "no manifest")],
         unloaded=[("names", "ner", "unloaded")],
         failed=[("mood", "classification", "damaged")],
@@ -161,7 +161,8 @@ def test_the_vectors_of_labels_are_carried_once_for_all_texts() -> None:
     message = Submit.of(1, "m", "open_ner", 0.0, sent)
     assert len(message.label_vectors) == vectors.nbytes
     one, other = carried(message).encodings()
-    assert one.label_vectors is other.label_vectors and np.array_equal(one.label_vectors, vectors)
+    assert one.label_vectors is not None and one.label_vectors is other.label_vectors
+    assert np.array_equal(one.label_vectors, vectors)
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
