@@ -22,11 +22,17 @@ needs_helm = pytest.mark.skipif(HELM is None, reason="Helm is not installed: scr
 OPERATORS = 'networkPolicy.operators=[{"namespaceSelector":{"matchLabels":{"name":"monitoring"}}}]'
 KEYS = ("keys.secret=bert", "keys.fileSecret=bert-keys")
 MONITORED = ("monitoring.operator=true", "monitoring.dashboard=true", "monitoring.labels.release=prometheus")
+BUCKET = ("settings.bundles=s3://models/prod", "settings.model_cache=/tmp/models")
 VARIANTS = {
     "default": (),
     "keys": (*KEYS, "host='::'", "bundlesClaim=bert-bundles", "settings.watch_bundles_s=5"),
     "monitored": (*MONITORED, "adminPort=9000", OPERATORS, "settings.drain_s=20.5"),
-    "bucket": ("settings.bundles=s3://models/prod", "envSecret=bucket", "serviceAccount=reader"),
+    "bucket": (
+        *BUCKET,
+        "networkPolicy.egress=[{ports: [{port: 443}]}]",
+        "envSecret=bucket",
+        "serviceAccount=reader",
+    ),
     "tokens": ("scaling.queueTokens=20000", "gpus=1", "nodeSelector.gpu='yes'"),
     "keda": ("scaling.by=keda", "scaling.queueTokens=1000000", "networkPolicy.enabled=false"),
     "fixed": ("scaling.by=none", "scaling.min=3", "settings.load_timeout_s=61"),
@@ -159,7 +165,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
     assert stamp() == stamp("memory.limit=3Gi") != stamp("settings.access_log=true")
 
 
-REFUSED = {
+REFUSED: dict[str | tuple[str, ...], str] = {
     "scaling.by=vpa": "at '/scaling/by': value must be one of 'hpa', 'keda', 'none'",
     "settings.drain_s=soon": "at '/settings/drain_s': got string, want number",
     "settings.drain_s=1": "at '/settings/drain_s': minimum: got 1, want 5",
@@ -171,13 +177,21 @@ REFUSED = {
     "scaling.min=11": "scaling.min (11) is over scaling.max (10)",
     "scaling.by=keda": "scaling.by keda needs scaling.queueTokens",
     "adminPort=9000": "adminPort needs networkPolicy.operators",
+    "memory.request=3Gi": "memory.request (3Gi) is over memory.limit (2Gi)",
+    "memory.limit=1000Mi": "memory.request (1Gi) is over memory.limit (1000Mi)",
+    "settings.bundles=s3://models/prod": "settings.bundles has a URL and needs settings.model_cache",
+    BUCKET: "settings.bundles has a URL and needs networkPolicy.egress",
+    (
+        "bundlesClaim=mine",
+        "settings.bundles=/srv",
+    ): "bundlesClaim is at /bundles, which settings.bundles (/srv)",
 }
 
 
 @needs_helm
-@pytest.mark.parametrize(("value", "said"), REFUSED.items(), ids=REFUSED)
-def test_a_wrong_value_is_refused_with_its_rule(value: str, said: str) -> None:
-    done = helm("template", "two", values=[value])
+@pytest.mark.parametrize(("values", "said"), REFUSED.items(), ids=map(str, REFUSED))
+def test_a_wrong_value_is_refused_with_its_rule(values: str | tuple[str, ...], said: str) -> None:
+    done = helm("template", "two", values=[values] if isinstance(values, str) else values)
     assert done.returncode != 0
     assert said in done.stderr
 
