@@ -89,6 +89,7 @@ class Store:
 
         Then a bundle is served as it was fetched before; raises BundleError if it was not, or if `is_strict`.
         """
+        LOGGER.info("bundles are looked for at %s", self.url)  # a store that hangs says nothing for long
         for pause_s in (*PAUSES_S, 0.0):
             if not (errors := self.fetch(is_start=True)):
                 return
@@ -142,6 +143,8 @@ class Store:
 
     def _failure(self, error: Exception) -> str:
         advice = f"; {INSTALL}" if isinstance(error, ImportError) else ""
+        if isinstance(error, FileNotFoundError):
+            advice = " (nothing is there)"  # most libraries say the path only
         return f"{self.url} cannot be fetched: {str(error) or repr(error)}{advice}"
 
     def _update(self, folder: Path, manifest: bytes, remote: Any, place: str, *, verify: bool) -> bool:

@@ -208,8 +208,8 @@ def test_a_store_that_stays_away_does_not_end_a_later_start(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("shelf://nowhere/models", "nowhere/models"),
-        ("shelf://bucket/models/none", "bucket/models/none"),
+        ("shelf://nowhere/models", r"nowhere/models \(nothing is there\)"),
+        ("shelf://bucket/models/none", r"bucket/models/none \(nothing is there\)"),
         ("elsewhere://bucket/models", "Protocol not known: elsewhere"),
     ],
 )
