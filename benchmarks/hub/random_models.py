@@ -6,6 +6,7 @@ import shutil
 import string
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -14,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from benchmarks.serve.baselines.encoder_shapes import MAX_TOKENS, SHAPES, SPECIAL_PIECES, write_encoder
 from bert.checkpoint.base_models import MINILM, resolve_base
-from bert.checkpoint.tensor_names import needed_shapes
+from bert.checkpoint.tensor_names import LABELS, SPANS, needed_shapes
 from bert.config import BertConfig
 from bert.tasks.spec import LabelPrompt, TaskSpec
 
@@ -30,6 +31,8 @@ NAMES = (
 )
 UNIGRAM = ("xlm-roberta-base", "deberta-v3-base")
 """Models with a tokenizer of Unigram pieces, which is made up; the others get the WordPiece of all-MiniLM-L6-v2."""
+FLOOR_LOGIT = -8.0
+"""Logit of the spans of a random GLiNER: of a trained one, too, few pass."""
 SCORES = {"word": -10.0, "letter": -15.0, "other": -20.0}
 
 
@@ -49,14 +52,17 @@ def write_model(name: str, folder: Path) -> None:
         (folder / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
 
 
-def write_gliner(body: str, folder: Path) -> None:
-    """Write a random GLiNER that judges spans, over one of SHAPES that is a BERT."""
+def write_gliner(body: str, folder: Path, **changes: Any) -> None:
+    """Write a random GLiNER that judges spans, over one of SHAPES that is a BERT; nearly all its scores are FLOOR_LOGIT."""
     folder.mkdir(parents=True)
     backend = tokenizers.Tokenizer.from_file(str(resolve_base(MINILM) / "tokenizer.json"))
     backend.add_special_tokens(["<<ENT>>", "<<SEP>>"])
     backend.save(str(folder / "tokenizer.json"))
     pieces = backend.get_vocab_size()
-    config = BertConfig.from_dict({**SHAPES[body], "vocab_size": pieces})
+    special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    loaded_by = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": MAX_TOKENS, **special}
+    (folder / "tokenizer_config.json").write_text(json.dumps(loaded_by), encoding="utf-8")
+    config = BertConfig.from_dict({**SHAPES[body], "vocab_size": pieces, **changes})
     spec = TaskSpec(
         "open_ner", label_prompt=LabelPrompt(pieces - 2, pieces - 1, "markerV0", config.hidden_size)
     )
@@ -67,6 +73,9 @@ def write_gliner(body: str, folder: Path) -> None:
         ).astype(np.float32)
         for name, shape in needed_shapes(config, spec)
     }
+    for name, sign in ((f"{SPANS}.out_project.3", -1), (f"{LABELS}.3", 1)):
+        weights[f"{name}.weight"] *= 0.1
+        weights[f"{name}.bias"][:] = sign * (-FLOOR_LOGIT / config.hidden_size) ** 0.5
     save_file(weights, folder / "model.safetensors")
     stated = {
         "model_name": "",

@@ -1,7 +1,7 @@
 """FastAPI around a pipeline of transformers, as one finds it in tutorials: the model as it is, torch's own threads.
 
 `classify`: `POST /classify {"text": TEXT or [TEXT, ...]}`. `answer`: `POST /qa {"question", "context"}`; its pipeline
-is in transformers 4 only.
+is in transformers 4 only. `zero-shot`: `POST /classify {"text", "labels": [LABEL, ...]}`.
 """
 
 import json
@@ -32,6 +32,13 @@ class Question(pydantic.BaseModel):
     context: str
 
 
+class Labelled(pydantic.BaseModel):
+    """A text, and labels to choose from."""
+
+    text: str
+    labels: list[str]
+
+
 def classifier(folder: Path) -> fastapi.FastAPI:
     """Return the application around a text classifier."""
     app = fastapi.FastAPI()
@@ -59,10 +66,23 @@ def reader(folder: Path) -> fastapi.FastAPI:
     return app
 
 
+def chooser(folder: Path) -> fastapi.FastAPI:
+    """Return the application around a model of natural language inference that judges the request's labels."""
+    app = fastapi.FastAPI()
+    pipe = transformers.pipeline("zero-shot-classification", model=str(folder), device="cpu")
+
+    @app.post("/classify")
+    def choose(asked: Labelled) -> dict[str, Any]:
+        return dict(pipe(asked.text, asked.labels))
+
+    return app
+
+
 def main() -> None:
     """Serve."""
-    args = read_arguments("classify", "answer")
-    app = classifier(args.folder) if args.mode == "classify" else reader(args.folder)
+    modes = {"classify": classifier, "answer": reader, "zero-shot": chooser}
+    args = read_arguments(*modes)
+    app = modes[args.mode](args.folder)
     uvicorn.run(app, host="127.0.0.1", port=args.port, log_level="warning")
 
 
