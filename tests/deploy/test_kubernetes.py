@@ -74,6 +74,15 @@ def pod_of(items: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, 
     return pod, container
 
 
+@needs_helm
+@pytest.mark.parametrize(("values", "may_lack"), [(KEYS[:1], False), (KEYS, True)])
+def test_pods_do_not_start_without_the_key_that_was_meant(values: Sequence[str], may_lack: bool) -> None:
+    _, container = pod_of(rendered(*values))
+    keys = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in container["env"]}
+    assert keys["BERT_SERVE_API_KEY"] == {"name": "bert", "key": "api-key", "optional": may_lack}
+    assert keys["BERT_SERVE_ADMIN_API_KEY"]["optional"]
+
+
 def settings_of(items: dict[str, dict[str, Any]]) -> ServeSettings:
     """Return the settings of the ConfigMap, as the service reads them."""
     return ServeSettings(**yaml.safe_load(items["ConfigMap"]["data"]["serve.yaml"]))
