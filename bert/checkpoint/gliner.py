@@ -10,8 +10,9 @@ import tokenizers
 
 from bert.checkpoint.description import longest
 from bert.checkpoint.tensor_names import LABELS, Weights, dense_name
+from bert.checkpoint.weight_files import weight_files
 from bert.config import BertConfig, read_values, refuse_other_graphs
-from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+from bert.errors import CheckpointError, ConfigError, UnsupportedModelError, displayed
 from bert.families import family_of
 from bert.files import read_object
 from bert.names import HubName
@@ -23,6 +24,8 @@ LABELS_TOKENIZER = "labels_tokenizer"
 """Folder of a bi-encoder's second tokenizer, inside of its own."""
 BODY, _LABELS_BODY = "token_rep_layer.bert_layer.model.", "token_rep_layer.labels_encoder.model."
 _LABELS_PROJECTION = "token_rep_layer.labels_projection"
+_PARTS = ("token_rep_layer.", "rnn.", "span_rep_layer.", "prompt_rep_layer.", "scorer.")
+"""Beginnings of the names of tensors."""
 _BODIES = ("bert", "deberta-v2", "modernbert")
 _BI_ENCODERS = ("gliner_bi_encoder_span", "gliner_bi_encoder_token")
 _KINDS = ("gliner", "gliner_uni_encoder_span", "gliner_uni_encoder_token", *_BI_ENCODERS)
@@ -111,6 +114,8 @@ def base_folder(folder: Path, values: Mapping[str, Any], *, of_labels: bool = Fa
     if not isinstance(name, str) or not name:
         raise CheckpointError(f"{lacks}, and {key} ({name!r}) does not say where they are: {_SAVE_AGAIN}")
     if (of_hub := HubName.parse(name)) is None:
+        if not Path(name).is_dir():
+            raise CheckpointError(f"{lacks}, and {key} is {name!r}, which is no folder here: {_SAVE_AGAIN}")
         return Path(name)
     from bert.checkpoint import hub  # it reads this module
 
@@ -131,6 +136,7 @@ def read_gliner(folder: Path, tensors: Weights) -> tuple[Parts, Parts | None]:
     tokenizer that does not fit.
     """
     values, config = read_config(folder)
+    tensors = _with_aliases(folder, tensors)
     has_encoder = bool(values.get("labels_encoder"))
     tokenizer, ids = _plain_tokenizer(folder, values) if has_encoder else _tokenizer(folder, values)
     apart = (BODY, _LABELS_BODY, _LABELS_PROJECTION, *([f"{LABELS}."] if has_encoder else []))
@@ -197,6 +203,26 @@ def _plain_tokenizer(
     added = content.get("added_tokens") or ()
     content["added_tokens"] = [token for token in added if token["content"] not in markers]
     return Tokenizer.parse(json.dumps(content).encode(), file), [0, 0]
+
+
+def _with_aliases(folder: Path, tensors: Weights) -> Weights:
+    """Add the tensors that a file of safetensors names in its metadata in place of saving them twice."""
+    from safetensors import safe_open  # the service shares this package and has none
+
+    found = dict(tensors)
+    for file in weight_files(folder):
+        if file.suffix != ".safetensors":
+            continue
+        with safe_open(file, framework="numpy") as opened:
+            stated: dict[str, str] = opened.metadata() or {}
+        for name, kept in stated.items():
+            if kept in tensors:
+                found.setdefault(name, tensors[kept])
+            elif name.startswith(_PARTS) and name not in tensors:
+                raise CheckpointError(
+                    f"{file} says that {name!r} is {displayed(kept)!r}, which is not there: {_SAVE_AGAIN}"
+                )
+    return found
 
 
 def _tokenizer(folder: Path, values: Mapping[str, Any]) -> tuple[Tokenizer, list[int]]:

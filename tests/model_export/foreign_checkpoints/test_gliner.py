@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
@@ -181,6 +182,11 @@ def test_what_is_not_read_of_a_bi_encoder_is_refused_by_name(
     ("changed", "message"),
     [
         ({"model_type": "gliner_streaming_span"}, "model_type is 'gliner_streaming_span'"),
+        (
+            {"model_type": "gliner_uni_encoder_span_decoder"},
+            "model_type is 'gliner_uni_encoder_span_decoder'",
+        ),
+        ({"model_type": "gliner_uni_encoder_token_relex"}, "model_type is 'gliner_uni_encoder_token_relex'"),
         ({"labels_decoder": "gpt2"}, "a decoder of labels"),
         ({"relations_layer": "biaffine"}, "a model of relations"),
         ({"fuse_layers": True}, "layers are fused"),
@@ -276,6 +282,27 @@ def test_markers_of_a_text_are_characters_whatever_the_tokenizer_says(tmp_path: 
     tokenizer = read_checkpoint(tmp_path).tokenizer
     marker = tokenizer.token_to_id("<<ENT>>")
     assert marker not in tokenizer.ids(["a <<ENT>> b"])[0] and len(vocabulary()) == marker
+
+
+def test_a_tensor_that_was_saved_once_is_read_by_both_names(tmp_path: Path) -> None:
+    write_gliner(tmp_path)
+    file, kept = tmp_path / "model.safetensors", "span_rep_layer.span_rep_layer.project_start.3.weight"
+    omitted = kept.replace("start", "end")
+    tensors = {name: tensor for name, tensor in load_file(file).items() if name != omitted}
+    save_file(tensors, file, {"format": "pt", omitted: kept})
+    weights = read_checkpoint(tmp_path).weights
+    assert np.array_equal(weights[omitted], weights[kept])
+    save_file(tensors, file, {"format": "pt", omitted: "elsewhere"})
+    with pytest.raises(BertError, match=f"says that '{omitted}' is 'elsewhere', which is not there.*save it"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", [None, "/nowhere/body"])
+def test_a_folder_without_tokenizer_is_refused(name: str | None, tmp_path: Path) -> None:
+    write_gliner(tmp_path, model_name=name)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(BertError, match=r"has no tokenizer\.json.*model_name.*save it"):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.skipif(not PYTHON, reason="BERT_GLINER_PYTHON names no Python that has gliner 0.2.29")
