@@ -130,8 +130,8 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "similarity", "dense": [{"out": 3}]}, "dense must be a list of layers with out_features"),
         ({"task": "similarity", "dense": 5}, "dense must be a list of layers"),
         (
-            {"task": "similarity", "dense": [{"out_features": 3, "activation": "relu"}]},
-            "activation is 'relu'",
+            {"task": "similarity", "dense": [{"out_features": 3, "activation": "swish"}]},
+            "activation is 'swish'",
         ),
         (
             {"task": "similarity", "similarity": "euclidean"},

@@ -90,7 +90,7 @@ def test_gliner_serve(opened: Live) -> None:
         ({"labels": []}, "labels: has no label"),
         ({"labels": ["a", " "]}, "labels[1]: is empty"),
         ({"labels": ["a", "a"]}, "already"),
-        ({"labels": [str(n) for n in range(1_000)]}, "1000 names and may have 256"),
+        ({"labels": [str(n) for n in range(1_000)]}, "1000 names and may have 512"),
         ({"labels": "person"}, "labels: must be a list"),
         ({"labels": ["a long film " * 400]}, "of the 1000 tokens"),
         ({"text": [TEXT]}, "text: must be a string"),
@@ -218,7 +218,7 @@ def test_token_classification_names_what_is_wrong(opened: Live) -> None:
 
     assert "send at least one" in refusal("spans")
     assert "no label" in refusal("spans", labels=[])
-    assert "names and may have 256" in refusal("spans", labels=["a"] * 300)
+    assert "names and may have 512" in refusal("spans", labels=[str(n) for n in range(600)])
     assert "aggregation_strategy: is not an option" in refusal(
         "spans", labels=["a"], aggregation_strategy="max"
     )
