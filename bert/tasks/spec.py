@@ -136,7 +136,7 @@ class ClassPrompt:
     text_first: bool = False
     """The text stands before the labels."""
     has_segments: bool = False
-    """What begins with the separator is of segment 1."""
+    """Tokens are of segment 1 from the separator on; else all are of segment 0."""
     normalize: bool = False
     """Both vectors have length 1, and a factor of the checkpoint scales the scores."""
 

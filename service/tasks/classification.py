@@ -15,14 +15,14 @@ from bert.graph_inputs import joined
 from bert.tasks import classification, zero_shot
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
 from bert.tasks.open_classification.task import encode, prompt_ids
-from bert.tasks.open_ner.inputs import room
+from bert.tasks.prompts import room
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
 from service.engine.models import Model, Registry
 from service.pipeline.inputs import TextLists, Texts, make_each, pair_count
 from service.pipeline.pipeline import window_tokens
 from service.tasks.label_sets import (
-    OPEN_TASK,
+    OPEN_CLASSIFICATION,
     PLACE,
     SCORE_BYTES,
     TEMPLATE,
@@ -152,7 +152,7 @@ class ClassifyResult(LabelScore):
 class Classify(ServedTask[ClassifyRequest]):
     """Classify texts or pairs of texts."""
 
-    path, model_task, other_tasks = "/classify", "classification", (OPEN_TASK,)
+    path, model_task, other_tasks = "/classify", "classification", (OPEN_CLASSIFICATION,)
     request, result = ClassifyRequest, ClassifyResult
     order = "One result for each text or pair, in order."
     texts, more = ("text", "text_pair"), "scores"
@@ -179,7 +179,7 @@ class Classify(ServedTask[ClassifyRequest]):
 
     def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
         """Return the model's own examples, else opinions for labels of sentiment, else texts of all kinds or with labels."""
-        if spec.task == OPEN_TASK:
+        if spec.task == OPEN_CLASSIFICATION:
             return spec.examples or LABELLED
         judges = any(JUDGEMENT.search(label) for label in spec.labels)
         return spec.examples or (PAIRS if spec.pair else OPINIONS if judges else ANYTHING)
@@ -191,11 +191,8 @@ class Classify(ServedTask[ClassifyRequest]):
 
     def find(self, registry: Registry, name: str | None, request: ClassifyRequest) -> Model:
         """Return the named model, or the default one; where labels are sent, the first that takes them."""
-        if name is not None:
-            named = registry.find(name, None)
-            return named if named.task == OPEN_TASK else registry.find(name, self.model_task)
         has_own = request.labels is None and self.model_task in registry.defaults
-        found = None if has_own else find_label_model(registry)
+        found = None if name is not None or has_own else find_label_model(registry)
         return super().find(registry, name, request) if found is None else found
 
     async def run(self, call: Call, request: ClassifyRequest) -> Results:
@@ -231,7 +228,7 @@ class Classify(ServedTask[ClassifyRequest]):
 
 
 def _check_without_labels(model: Model, request: ClassifyRequest) -> None:
-    if model.task == OPEN_TASK:
+    if model.task == OPEN_CLASSIFICATION:
         message = f"model {model.name!r} chooses from the request's labels: send at least one"
         raise InvalidRequestError([FieldError("labels", message)])
     given = {"template": request.template, "multi_label": request.multi_label or None}
@@ -343,11 +340,9 @@ async def _encode_beside_labels(
 ) -> list[list[Encoding]]:
     """Encode each text beside all its labels, in one input. Raises as `Call.encode` does, and for labels without pieces."""
     spec, tokenizer, bounded = call.model.spec, call.model.tokenizer, call.tokenizer(only_ids=True)
-    prompt, places = (
-        spec.class_prompt,
-        [(i, n) for i, each in enumerate(prompts.lists) for n in range(len(each))],
-    )
+    prompt = spec.class_prompt
     assert prompt is not None
+    places = [(item, number) for item, each in enumerate(prompts.lists) for number in range(len(each))]
     with call.context.timed("tokenize"):
         sent = [prompts.lists[item][number] for item, number in places]
         found = await bounded.pieces([*text.values, *sent], spec.max_tokens if truncate else None)

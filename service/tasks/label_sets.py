@@ -12,7 +12,7 @@ PLACE = "{}"
 """Place of the label in a template."""
 TEMPLATE = f"This example is {PLACE}."
 """Hypothesis of a label where none is asked for, as in `transformers`."""
-OPEN_TASK = "open_classification"
+OPEN_CLASSIFICATION = "open_classification"
 """Task of models that judge all labels in one run, and read each as it is sent."""
 SCORE_BYTES = 40
 """Bytes of a score and its names in JSON, about; the label comes on top."""
@@ -47,7 +47,7 @@ class LabelSets:
                 raise InvalidRequestError([FieldError(template_name, message)])
             return cls([given.keys], given)
         if template is None:
-            template = PLACE if model.task == OPEN_TASK else TEMPLATE
+            template = PLACE if model.task == OPEN_CLASSIFICATION else TEMPLATE
         if template.count(PLACE) != 1:
             message = f"is {displayed(template)!r} and needs {PLACE} once, where the label goes"
             raise InvalidRequestError([FieldError(template_name, message)])
@@ -99,7 +99,7 @@ def check_labels(sets: list[list[str]], texts: TextLists) -> None:
 
 def find_label_model(registry: Registry) -> Model | None:
     """Return the model that takes labels where none is named: a default of /classify if it does, else the first."""
-    tasks = ("classification", OPEN_TASK)
+    tasks = ("classification", OPEN_CLASSIFICATION)
     defaults = (registry.models.get(registry.defaults.get(task, "")) for task in tasks)
     models = [*(model for model in defaults if model is not None), *registry.models.values()]
     return next((model for model in models if model.task in tasks and takes_labels(model.spec)), None)
@@ -110,7 +110,7 @@ def inference_or_refuse(model: Model, name: str) -> Inference | None:
 
     Raises InvalidRequestError for a model that takes no labels of a request.
     """
-    if (meaning := inference_of(model.spec)) is not None or model.task == OPEN_TASK:
+    if (meaning := inference_of(model.spec)) is not None or model.task == OPEN_CLASSIFICATION:
         return meaning
     own = displayed(", ".join(model.spec.labels))
     message = (

@@ -15,7 +15,8 @@ from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiec
 from bert.tasks.ner import Entity
 from bert.tasks.open_ner.decode import FLOOR, Choosing
 from bert.tasks.open_ner.decode import decode as decode_open
-from bert.tasks.open_ner.inputs import Words, label_input, prompt_ids, room, windows, word_bounds
+from bert.tasks.open_ner.inputs import Words, label_input, prompt_ids, windows, word_bounds
+from bert.tasks.prompts import room
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
@@ -40,7 +41,7 @@ from service.tasks.schema import (
 )
 from service.tasks.task import Call, ListItems, Results, ServedTask, response_example
 
-TASK = "open_ner"
+OPEN_NER = "open_ner"
 """Task of models that take labels of a request."""
 Stretch = TypeVar("Stretch", bound=HasBounds)
 
@@ -121,7 +122,7 @@ class NerResult(TypedDict):
 class Ner(ServedTask[NerRequest]):
     """Find the entities of texts."""
 
-    path, model_task, other_tasks = "/ner", "ner", (TASK,)
+    path, model_task, other_tasks = "/ner", "ner", (OPEN_NER,)
     request, result = NerRequest, NerResult
     order = "One result for each text, in order."
     example = response_example(
@@ -138,25 +139,24 @@ class Ner(ServedTask[NerRequest]):
 
     def examples_of(self, spec: TaskSpec) -> Sequence[Example]:
         """Return the model's own examples, or one with labels for a model that takes them."""
-        return spec.examples or ((OPEN_EXAMPLE,) if spec.task == TASK else ())
+        return spec.examples or ((OPEN_EXAMPLE,) if spec.task == OPEN_NER else ())
 
     def find(self, registry: Registry, name: str | None, request: NerRequest) -> Model:
         """Return the named model, or the default one: for labels that it lacks, and their options, one that takes any."""
         if name is not None:
-            named = registry.find(name, None)
-            return named if named.task == TASK else registry.find(name, self.model_task)
+            return super().find(registry, name, request)
         default = registry.defaults.get("ner")
         asks = default is None or bool(request.open_fields)
         if not asks and (own := registry.models.get(default or "")) is not None:
             asks = not set(request.labels or ()) <= set(TagScheme.of(own.spec.labels).types)
-        is_open = TASK in registry.defaults and asks
-        return registry.find(None, TASK if is_open else self.model_task)
+        is_open = OPEN_NER in registry.defaults and asks
+        return registry.find(None, OPEN_NER if is_open else self.model_task)
 
     async def run(self, call: Call, request: NerRequest) -> Results:
         """Answer a request."""
         text, model = Texts.of("text", request.text), call.model
         call.check_count(text)
-        if model.task == TASK:
+        if model.task == OPEN_NER:
             found = await entities_of_labels(call, text, request)
         else:
             found = await _of_types(call, text, request)

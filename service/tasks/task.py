@@ -385,6 +385,8 @@ class ServedTask(ABC, Generic[Request]):
 
     def find(self, registry: Registry, name: str | None, request: Request) -> Model:
         """Return the model of the name in a request, or the default one. Raises what `Registry.find` does."""
+        if name is not None and self.other_tasks and registry.find(name, None).task in self.other_tasks:
+            return registry.find(name, None)
         return registry.find(name, self.model_task)
 
     def fields(self, spec: TaskSpec) -> tuple[str, ...]:

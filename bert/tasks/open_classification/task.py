@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Ints, Pieces
 from bert.errors import TextTooLongError
-from bert.tasks.open_ner.inputs import room
+from bert.tasks.prompts import fitting_labels, room
 from bert.tasks.spec import ClassPrompt, TaskSpec
 from bert.tasks.task import Floats, Head, Positions, Task, sigmoid
 from bert.tokenizer import Tokenizer
@@ -86,9 +86,7 @@ class OpenClassificationTask(Task):
     ) -> list[Encoding]:
         """Encode the beginning of a text with SAMPLE_LABELS, as many of them as there is room for."""
         assert spec.class_prompt is not None
-        labels = [np.array(ids, np.int32) for ids in tokenizer.ids(SAMPLE_LABELS) if ids]
-        while len(labels) > 1 and 2 * sum(len(label) + 1 for label in labels) > spec.max_tokens:
-            labels.pop()
+        labels = fitting_labels(tokenizer, SAMPLE_LABELS, spec.max_tokens)
         return [encode(text[0], prompt_ids(labels, spec.class_prompt), tokenizer, spec, truncate=True)]
 
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:

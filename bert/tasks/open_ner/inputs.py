@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Ints, Pieces, Window
-from bert.errors import InputError
+from bert.tasks.prompts import room
 from bert.tasks.spec import LabelPrompt, TaskSpec
 from bert.tokenizer import Tokenizer
 
@@ -20,9 +20,8 @@ _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 LABEL, WORD = 1, 0
 """Sequence ids of the places of labels' vectors, and of words."""
 SAMPLE_VECTORS = 5
+"""Number of made-up vectors of labels."""
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
-_TEXT_SHARE = 4
-"""Divisor of the model's tokens that gives how many must be left to a text beside its labels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,20 +73,6 @@ def is_label_input(encoding: Encoding) -> bool:
 def sample_vectors(width: int) -> NDArray[np.float32]:
     """Return made-up vectors (C, D) of labels, for texts of export, self-test and warm-up."""
     return np.cos(np.arange(SAMPLE_VECTORS * width, dtype=np.float32)).reshape(SAMPLE_VECTORS, width)
-
-
-def room(before: int, spec: TaskSpec) -> int:
-    """Return how many pieces of a text fit beside `before` ids of labels.
-
-    Raises InputError where they are less than a quarter of what the model reads.
-    """
-    left = spec.max_tokens - 2 - before
-    if left < spec.max_tokens // _TEXT_SHARE:
-        raise InputError(
-            f"take {before} of the {spec.max_tokens} tokens that the model reads, and may take "
-            f"{spec.max_tokens - 2 - spec.max_tokens // _TEXT_SHARE}: send fewer or shorter ones"
-        )
-    return left
 
 
 def cuts(lengths: Sequence[int], room: int, prompt: LabelPrompt) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ import numpy as np
 from bert.encoding import Encoding, Pieces
 from bert.tasks.open_ner.decode import FLOOR, candidates
 from bert.tasks.open_ner.inputs import Words, places, prompt_ids, sample_vectors, windows
+from bert.tasks.prompts import fitting_labels
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Floats, Head, Positions, Task, sigmoid
 from bert.tokenizer import Tokenizer
@@ -63,9 +64,7 @@ class OpenNerTask(Task):
         assert spec.label_prompt is not None
         pieces = text[0]
         chosen = SAMPLE_LABELS[len(pieces) % len(SAMPLE_LABELS)]
-        labels = [np.array(ids, np.int32) for ids in tokenizer.ids(chosen)]
-        while len(labels) > 1 and 2 * sum(len(label) + 1 for label in labels) > spec.max_tokens:
-            labels.pop()
+        labels = fitting_labels(tokenizer, chosen, spec.max_tokens)
         known = np.flatnonzero(pieces.word_ids >= 0)
         ends = np.flatnonzero(np.diff(pieces.word_ids[known])) + 1
         words = Words.of([(0, 0)] * (len(ends) + 1), np.split(pieces.ids[known], ends))

@@ -13,7 +13,7 @@ from service.http.problems import ProblemError
 from service.http.request_body import validated
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
-from service.tasks.ner import OPEN_EXAMPLE, TASK, NerRequest, Threshold, entities_of_labels
+from service.tasks.ner import OPEN_EXAMPLE, OPEN_NER, NerRequest, Threshold, entities_of_labels
 from service.tasks.schema import Example
 from service.tasks.task import Call, in_parts
 
@@ -78,7 +78,7 @@ async def entities(
     Raises what /ner does; `model` None is the default of the models that take labels.
     """
     native = validated(NerRequest, dict(asked), request.pipeline.max_texts)
-    call, text = request.find(model, TASK), Texts.of("text", native.text)
+    call, text = request.find(model, OPEN_NER), Texts.of("text", native.text)
     call.check_count(text)
     (found,) = await entities_of_labels(call, text, native)
     return call, found

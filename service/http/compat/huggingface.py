@@ -41,7 +41,7 @@ from service.pipeline.inputs import Texts, too_many_texts
 from service.tasks.classification import classify, classify_by_labels
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.fill_mask import fill_masks
-from service.tasks.label_sets import OPEN_TASK, LabelSets, inference_or_refuse
+from service.tasks.label_sets import OPEN_CLASSIFICATION, LabelSets, inference_or_refuse
 from service.tasks.ner import NerRequest, entities, entities_of_labels, tagged_pieces
 from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
@@ -116,7 +116,7 @@ async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[in
     """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
     if options.candidate_labels is not None:
         return await _classify_by_labels(call, inputs, options, options.candidate_labels)
-    if call.model.task == OPEN_TASK:
+    if call.model.task == OPEN_CLASSIFICATION:
         raise refused("candidate_labels", "is required: the labels to choose from")
     for name in ("hypothesis_template", "multi_label"):
         if getattr(options, name):
@@ -333,7 +333,7 @@ FORMS: dict[str, Form] = {
         ("top_k", "function_to_apply", *_ZERO_SHOT_OPTIONS, *_CUTS),
         _classify,
     ),
-    OPEN_TASK: Form((ZERO_SHOT,), (*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS), _classify),
+    OPEN_CLASSIFICATION: Form((ZERO_SHOT,), (*_ZERO_SHOT_OPTIONS, "top_k", *_CUTS), _classify),
     "ner": Form(
         ("token-classification", "ner"), ("aggregation_strategy", "ignore_labels", "stride"), _entities
     ),

@@ -12,8 +12,9 @@ from bert.encoding import Window
 from bert.errors import InputError
 from bert.tasks.ner import Entity
 from bert.tasks.open_ner.decode import Choosing, candidates, decode
-from bert.tasks.open_ner.inputs import Words, cuts, places, prompt_ids, room, windows, word_bounds
+from bert.tasks.open_ner.inputs import Words, cuts, places, prompt_ids, windows, word_bounds
 from bert.tasks.open_ner.task import OpenNerTask
+from bert.tasks.prompts import room
 from bert.tasks.spec import LabelPrompt
 from bert.tasks.task import Floats
 from tests.support.open_ner import SPEC
