@@ -104,16 +104,14 @@ class Encoding:
     """Input of the model: one or two texts with special tokens around them. T tokens."""
 
     __slots__ = (
-        *(
-            "_offsets",
-            "_sequence_ids",
-            "_texts",
-            "_word_ids",
-            "ids",
-            "label_vectors",
-            "segment_ids",
-            "truncated",
-        ),
+        "_offsets",
+        "_sequence_ids",
+        "_texts",
+        "_word_ids",
+        "ids",
+        "label_vectors",
+        "segment_ids",
+        "truncated",
     )
 
     def __init__(
@@ -131,7 +129,7 @@ class Encoding:
         """(T,): 0 up to the second text, what its tokenizer says (`PairForm`) from there on; or letter shapes."""
         self.truncated = False
         self.label_vectors: NDArray[np.float32] | None = None
-        """(C, D): of labels that the text is judged for, where they have an encoder of their own."""
+        """(C, D): vectors of the labels that the text is judged for, where labels have an encoder of their own."""
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
         self._word_ids: Ints | None = word_ids

@@ -72,8 +72,8 @@ class Manifest:
     """The float32 graph beside one in 8 bits, served where that one fails or gives different outputs: its `precision`,
     `layout`, `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
     labels_encoder: dict[str, Any] = field(default_factory=dict)
-    """What makes the vectors of labels, where these have an encoder of their own: the fields above of its graph. Empty where
-    they have none."""
+    """The encoder of labels, where these have one of their own: its graph's values of LABELS_KEYS. Empty where they have
+    none."""
     created: str = ""
     """Time at which the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several
     bundles for one task in a folder of bundles, the oldest is the default."""

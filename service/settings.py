@@ -20,8 +20,9 @@ HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud", "gliner", "nemo")
 """Wires of other servers' clients, by their names in the setting `wires`."""
-MAX_RESPONSE_BYTES = LABEL_CACHE_BYTES = 2**25
+MAX_RESPONSE_BYTES = 2**25
 """16 times the largest request body, by default. To write twice as much would hold an event loop for over 20 ms."""
+LABEL_CACHE_BYTES = 2**25
 MIN_KEY_CHARACTERS = 8
 KEY = re.compile(r"[!-~]+")
 """What every client can send in a header: visible ASCII."""

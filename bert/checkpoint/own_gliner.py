@@ -1,4 +1,4 @@
-"""What a GLiNER that was trained here says of itself in files that `gliner` loads."""
+"""Files of a GLiNER that was trained here, as `gliner` loads them."""
 
 import json
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ class Checkpoint:
     remarks: tuple[str, ...] = ()
     """Assumptions about the checkpoint, a sentence each."""
     labels: "Checkpoint | None" = None
-    """What makes the vectors of labels, where these have an encoder of their own."""
+    """The encoder of labels, where these have one of their own."""
 
 
 def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated | None = None) -> Checkpoint:
@@ -105,9 +105,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def read_weights(folder: Path) -> Weights:
     """Read the folder's weights, whole or in shards, as float32 under BERT's names."""
-    weights: Weights = {}
-    for file in weight_files(folder):
-        weights |= _read_file(file)
+    weights = _read_files(folder)
     return read_gliner(folder, weights)[0][2] if is_gliner(folder) else bert_weights(weights, folder)
 
 
@@ -215,23 +213,31 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
     return replace(whole, config=config, weights=merged, sources=sources)
 
 
+def _read_files(folder: Path) -> Weights:
+    """Return the tensors of all files of weights, under their own names."""
+    return {name: tensor for file in weight_files(folder) for name, tensor in _read_file(file).items()}
+
+
+def _read_gliner(folder: Path) -> Checkpoint:
+    tensors = _read_files(folder)
+    texts, labels = read_gliner(folder, tensors)
+    values, sources = read_object(folder / GLINER_CONFIG), _sources(folder)
+    if (base := base_folder(folder, values)) is not None:
+        sources["base"] = _sources(base)
+    if labels is None:
+        return Checkpoint(*texts, sources)
+    base = base_folder(folder, values, of_labels=True)
+    sources["labels"] = _sources(folder / LABELS_TOKENIZER if base is None else base)
+    has_lstm = any(name.startswith(LSTM) for name in tensors)
+    remark = "the LSTM over the words is passed over, as gliner 0.2.29 does in a bi-encoder"
+    return Checkpoint(*texts, sources, (remark,) * has_lstm, labels=Checkpoint(*labels, {}))
+
+
 def _read_full(folder: Path, stated: Stated) -> Checkpoint:
-    if is_gliner(folder) or is_gliclass(folder):
-        tensors = {name: tensor for file in weight_files(folder) for name, tensor in _read_file(file).items()}
-        if not is_gliner(folder):
-            return Checkpoint(*read_gliclass(folder, tensors), _sources(folder))
-        texts, labels = read_gliner(folder, tensors)
-        values, sources = read_object(folder / GLINER_CONFIG), _sources(folder)
-        if (base := base_folder(folder, values)) is not None:
-            sources["base"] = _sources(base)
-        if labels is not None:
-            base = base_folder(folder, values, of_labels=True)
-            sources["labels"] = _sources(folder / LABELS_TOKENIZER if base is None else base)
-        if labels is None:
-            return Checkpoint(*texts, sources)
-        has_lstm = any(name.startswith(LSTM) for name in tensors)
-        remark = "the LSTM over the words is passed over, as gliner 0.2.29 does in a bi-encoder"
-        return Checkpoint(*texts, sources, (remark,) * has_lstm, labels=Checkpoint(*labels, {}))
+    if is_gliner(folder):
+        return _read_gliner(folder)
+    if is_gliclass(folder):
+        return Checkpoint(*read_gliclass(folder, _read_files(folder)), _sources(folder))
     if (folder / "task.json").is_file():
         checkpoint = _read_whole(folder, TaskSpec.read(folder))
         _check_pooling(folder, checkpoint)

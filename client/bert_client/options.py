@@ -37,7 +37,7 @@ class ClassifyOptions(TruncateOptions, total=False):
     labels: list[str] | dict[str, str] | None
     """Labels to choose from, or what is read for each, by a model that takes them."""
     template: str | None
-    """What is read for each of `labels`, with {} in its place. Default: This example is {}., and of a GLiClass {}."""
+    """Sentence about each of `labels`, with {} in the label's place. Default: `This example is {}.`, for a GLiClass `{}`."""
     multi_label: bool | None
     """Judge each of `labels` by itself: several may hold, or none."""
 

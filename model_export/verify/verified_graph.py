@@ -27,7 +27,7 @@ LOOKS = (0.3, 0.45, 0.6, 0.8, 1.0)
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
 _COUNTED = (Compared.LABELS, Compared.ENTITIES)
-"""What is counted until it shows enough."""
+"""Kinds of outputs whose changes are counted part by part, until the parts show enough."""
 
 
 class ExportContext:

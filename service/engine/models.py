@@ -70,7 +70,7 @@ class Model:
     why_fallback: str = ""
     """Reason for serving the float32 graph instead of the 8-bit one; empty if it is not."""
     labels: "Model | None" = None
-    """What makes the vectors of labels, where these have an encoder of their own; nothing finds it by its name."""
+    """The encoder of labels, where these have one of their own. Requests cannot name it."""
     id: str = field(init=False)
     """Name and hash: what the scheduler knows this version by. `name_of` gives the name."""
 

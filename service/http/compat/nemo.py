@@ -36,7 +36,7 @@ DEFAULT_LABELS = (
 
 
 class ExtractOptions(CompatibleRequest):
-    """What both forms have beside the text."""
+    """Options that both forms of a request have."""
 
     labels: Labels | None = Field(None, description="Default: NVIDIA's 55 kinds of personal data.")
     threshold: Threshold | None = Field(None, description="Default: 0.5.")

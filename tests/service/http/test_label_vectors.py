@@ -15,7 +15,7 @@ from tests.support.problems import fields
 TEXT = "Angela Merkel met a funny film in Paris and Munich."
 LABELS = ["person", "city", "a long film", "🙂 place"]
 HOW = {"threshold": 0.05, "flat": False, "multi_label": True}
-"""With it no label takes another's place."""
+"""Setting with which the cache holds every label of a test."""
 
 
 @pytest.fixture(scope="module")
