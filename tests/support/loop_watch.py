@@ -1,8 +1,8 @@
 """How long an event loop is held, in CPU time: work of other processes does not count.
 
 It is that of the loop's own thread between two of its turns, or that of another thread which kept the interpreter's lock
-from it meanwhile. The bound is 20 ms on the machine that this was written on, and in proportion to a fixed amount of work
-on others.
+from it meanwhile. While the loop could run and had no core, the other kept nothing from it. The bound is 20 ms on the
+machine that this was written on, and in proportion to a fixed amount of work on others.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.support.live import Live
 
@@ -32,6 +33,12 @@ def calibrate() -> float:
     return min(once() for _ in range(5))
 
 
+def ready_s() -> float:
+    """Return the seconds for which this thread could run and had no core; 0 where the kernel does not tell."""
+    file = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    return int(file.read_text().split()[1]) / 1e9 if file.exists() else 0.0
+
+
 @dataclass
 class LoopWatch:
     """Measures the longest hold of an event loop, while it runs there as a task."""
@@ -43,10 +50,13 @@ class LoopWatch:
     before: dict[int, float] = field(default_factory=dict)
 
     async def run(self) -> None:
+        waited = ready_s()
         while True:
-            spent = self._spent()
+            spent, own = self._spent(), threading.get_ident()
+            before, waited = waited, ready_s()
             for ident, seconds in spent.items():
                 held_s = seconds - self.before.get(ident, seconds)
+                held_s -= 0.0 if ident == own else waited - before
                 if held_s > self.longest_s:
                     names = {thread.ident: thread.name for thread in threading.enumerate()}
                     self.longest_s, self.by = held_s, names.get(ident, "?")

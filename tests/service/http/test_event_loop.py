@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -355,6 +356,15 @@ def test_a_scrape_is_made_in_a_thread(live: Live, monkeypatch: pytest.MonkeyPatc
         assert live.get("/health/live").status == 200
         gate.set()
         assert b"bert_ready" in scrape.result().body
+
+
+def test_a_thread_that_keeps_the_interpreters_lock_is_seen(live: Live) -> None:
+    work = range(4 * ALLOWED * 500_000)
+    with watching(live) as watch, ThreadPoolExecutor(1) as pool:
+        pool.submit(time.sleep, 0.1).result()  # the watch knows the thread before it works
+        pool.submit(sum, work).result()  # one call, in which the lock is not given away
+        assert live.get("/health/live").status == 200
+    assert watch.longest_s > ALLOWED * calibrate()
 
 
 def assert_loop_stays_free(live: Live, send: Callable[[], int], expected: int | set[int]) -> None:
