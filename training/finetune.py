@@ -15,8 +15,8 @@ from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
-from bert.tasks.sentence_transformers import lower_cased
 from bert.tasks.spec import LabelPrompt, TaskSpec
+from bert.tasks.vectors.sentence_transformers import lower_cased
 from training.engine.checkpoints import CheckpointStore, require_writable
 from training.engine.distributed import Processes, processes
 from training.engine.progress import stage

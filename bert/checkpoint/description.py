@@ -11,8 +11,8 @@ from bert.errors import ConfigError
 from bert.files import read_object
 from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
-from bert.tasks.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
 
 _NO_LENGTH = 10**6
 """Smallest `model_max_length` that means no limit: `transformers` writes 1e30 for a tokenizer without one."""

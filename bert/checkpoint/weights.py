@@ -24,8 +24,8 @@ from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
 from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular, read_object
 from bert.tasks.registry import TASKS
-from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 

@@ -7,8 +7,8 @@ from bert.tasks.ner import NerTask
 from bert.tasks.open_classification.task import OpenClassificationTask
 from bert.tasks.open_ner.task import OpenNerTask
 from bert.tasks.qa import QaTask
-from bert.tasks.similarity import SimilarityTask
 from bert.tasks.task import Task
+from bert.tasks.vectors.similarity import SimilarityTask
 
 _ALL = (
     ClassificationTask(),

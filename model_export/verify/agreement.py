@@ -17,9 +17,9 @@ from bert.tasks import spans
 from bert.tasks.open_ner.decode import Choosing, candidates, decode
 from bert.tasks.open_ner.inputs import places
 from bert.tasks.registry import TASKS
-from bert.tasks.similarity import normalize
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared
+from bert.tasks.vectors.similarity import normalize
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText
 

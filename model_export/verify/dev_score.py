@@ -17,10 +17,11 @@ from bert.metrics.classification import accuracy
 from bert.metrics.correlation import spearman
 from bert.metrics.entities import entity_f1
 from bert.metrics.squad import squad_scores
-from bert.tasks import classification, ner, qa, similarity
+from bert.tasks import classification, ner, qa
 from bert.tasks.spans import decode
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
+from bert.tasks.vectors import similarity
 from bert.text.offsets import join_words
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats

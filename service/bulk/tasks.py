@@ -14,7 +14,7 @@ import pydantic
 from typing_extensions import is_typeddict
 
 from bert.errors import ConfigError
-from bert.tasks.similarity import likeness
+from bert.tasks.vectors.similarity import likeness
 from service.engine.models import Model
 from service.pipeline.inputs import Texts
 from service.tasks.schema import Item, Schema

@@ -10,9 +10,9 @@ from pydantic import Field
 from bert.errors import FieldError, InvalidRequestError, NoDefaultModelError
 from bert.graph_inputs import joined
 from bert.tasks.registry import TASKS
-from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import sigmoid
+from bert.tasks.vectors.similarity import likeness
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import Texts
 from service.tasks.schema import Example, ModelName, Schema, Text, TopK, Truncate, TypedDict, complete

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from bert.tasks.similarity import rank
+from bert.tasks.vectors.similarity import rank
 from service.pipeline.inputs import Texts
 from service.tasks.schema import (
     RESULT_BYTES,

@@ -22,8 +22,8 @@ from bert.errors import (
     displayed,
 )
 from bert.graph_inputs import joined
-from bert.tasks.similarity import first_numbers
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors.similarity import first_numbers
 from bert.tokenizer import Encoding, Window
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import (

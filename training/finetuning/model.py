@@ -21,9 +21,9 @@ from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.nn.prompted import BertForOpenNer
-from bert.tasks import sentence_transformers
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors import sentence_transformers
 from bert.text.letter_shapes import SHAPES
 from training.engine.distributed import is_spread
 from training.engine.state import fill_weights

@@ -19,7 +19,7 @@ from bert.metrics.correlation import pearson, spearman
 from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
-from bert.tasks.similarity import cosine
+from bert.tasks.vectors.similarity import cosine
 from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings

@@ -13,8 +13,8 @@ from bert.tasks.aggregation import Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
 from bert.tasks.ner import Entity
-from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
+from bert.tasks.vectors.similarity import normalize
 from bert.tokenizer import Tokenizer
 from service.engine.models import Model
 from service.http.compat.base import (

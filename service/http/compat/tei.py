@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from bert.manifest import CUDA
 from bert.tasks.classification import Scoring
-from bert.tasks.similarity import normalize
+from bert.tasks.vectors.similarity import normalize
 from service.http.compat.base import EXAMPLE_INFO, CompatibleApi, answer, describe, error_response, health
 from service.http.compat.requests import validate
 from service.http.compat.tei_requests import (

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from bert.tasks import similarity
-from bert.tasks.similarity import Ranked
+from bert.tasks.vectors import similarity
+from bert.tasks.vectors.similarity import Ranked
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -17,8 +17,8 @@ from bert.checkpoint.weights import read_checkpoint
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.nn.losses import Loss
-from bert.tasks import sentence_transformers
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors import sentence_transformers
 from bert.tokenizer import Tokenizer
 from training.engine.distributed import Processes
 from training.finetune import finetune
