@@ -87,7 +87,7 @@ class Store:
     def fetch_first(self, *, is_strict: bool) -> None:
         """Fetch at the start of a service, and try again what fails.
 
-        Then a bundle is served as it was fetched before; raises BundleError if it was not, or if `is_strict`.
+        Then a bundle is served as it was fetched before, or left out; raises BundleError if none is left, or if `is_strict`.
         """
         LOGGER.info("bundles are looked for at %s", self.url)  # a store that hangs says nothing for long
         for pause_s in (*PAUSES_S, 0.0):
@@ -97,15 +97,19 @@ class Store:
             if pause_s:
                 LOGGER.warning("%s; it is tried again in %g s", reasons, pause_s)
                 time.sleep(pause_s)
-        if is_strict or any(bundle_fault(folder, verify_hashes=False) for folder in errors):
+        left_out = [folder.name for folder in errors if bundle_fault(folder, verify_hashes=False)]
+        if is_strict or all(bundle_fault(folder, verify_hashes=False) for folder in self._copies()):
             raise BundleError(reasons)
-        LOGGER.error("%s; it is served as it was fetched before", reasons)
+        if left_out:
+            LOGGER.error("%s; without %s the others are served", reasons, ", ".join(left_out))
+        else:
+            LOGGER.error("%s; it is served as it was fetched before", reasons)
 
     def fetch(self, *, is_start: bool = False) -> dict[Path, str]:
         """Bring the copy up to date; return the folders of the bundles that could not be fetched, and why.
 
-        They stay as they were, and so does a bundle that the store has no more. A start removes the latter, and compares
-        the hashes of the files that are there.
+        They stay as they were, and so does a bundle that the store has no more. A start removes the latter, compares the
+        hashes of the files that are there, and leaves the manifest alone of a bundle that was never whole: it is listed.
         """
         errors = dict[Path, str]()
         try:
@@ -126,6 +130,9 @@ class Store:
                         made |= self._update(folder, manifest, remote, place, verify=is_start)
                     except Exception as error:
                         errors[folder] = self._failure(error)
+                        if is_start and bundle_fault(folder, verify_hashes=False):
+                            with suppress(OSError), atomic_dir(folder) as aside:
+                                (aside / MANIFEST).write_bytes(manifest)
                 if made and not errors:  # else a bundle that failed would be fetched anew
                     for content in self._contents.iterdir():
                         if content.stat().st_nlink == 1:

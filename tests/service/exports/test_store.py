@@ -137,10 +137,31 @@ def test_a_file_that_is_not_the_manifests_is_refused_by_name(bucket: Path, cache
     with pytest.raises(
         BundleError, match=r"shelf://bucket/models cannot be fetched: .*mood/model.onnx has not the"
     ):
-        fetched(cache)
+        fetched(cache, strict=True)
     assert Shelf.taken().count(MODEL) == 2, (
         "each of both models once: damaged as it lies, it is not fetched again"
     )
+
+
+def test_a_bundle_that_was_never_whole_keeps_no_other_from_being_served(
+    bucket: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = bucket / "mood" / MODEL
+    whole = graph.read_bytes()
+    graph.write_bytes(whole[:-100])
+    settings = fetched(cache)
+    assert "without mood the others are served" in caplog.text
+    (folder,), (served,) = settings.bundles, stores_of(settings)
+    assert {each.name: bool(each.provider) for each in find_bundles([folder]).values()} == {
+        "mood": False,
+        "names": True,
+    }
+    graph.write_bytes(whole)
+    assert served.fetch() == {}
+    assert read_bundle(folder / "mood")
+    graph.write_bytes(b"")
+    with pytest.raises(BundleError, match=r"mood/model.onnx has not the"):
+        fetched(cache / "other", f"{URL}/mood")
 
 
 def test_what_was_fetched_of_a_bundle_that_fails_is_not_fetched_again(bucket: Path, cache: Path) -> None:
@@ -149,7 +170,7 @@ def test_what_was_fetched_of_a_bundle_that_fails_is_not_fetched_again(bucket: Pa
     write_tiny_bundle(bucket / "mood", "mood", SPECS["mood"], 1, tokenizer_json=tokenizer, vocab_size=pieces)
     (bucket / "mood" / TOKENIZER).write_text("{}")
     with pytest.raises(BundleError, match=r"mood/tokenizer.json has not the sha256"):
-        fetched(cache)
+        fetched(cache, strict=True)
     assert Shelf.taken().count(MODEL) == 2, "that of each bundle once, in three tries"
 
 
@@ -257,7 +278,7 @@ def test_a_manifest_that_names_paths_writes_nothing_there(
     file.write_text(json.dumps({**json.loads(file.read_text()), "files": files}))
     (bucket / "out").write_text("")
     with pytest.raises(BundleError, match="names files or hashes that are paths"):
-        fetched(cache)
+        fetched(cache, strict=True)
     assert not [file for file in cache.rglob("out*")]
 
 
