@@ -26,6 +26,7 @@ UNKNOWN_POOLING = (
 )
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
 _ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
+_EXPORTED = "Transformer, Pooling, any number of Dense, and at most one Normalize at the end"
 # Old names of poolings → ours, which are the new ones; in the order in which several were joined.
 _OLD_MODES = {
     "cls_token": "cls",
@@ -36,7 +37,8 @@ _OLD_MODES = {
     "lasttoken": "lasttoken",
 }
 _ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
-_INPUTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+_INPUTS = ("module_input_name", "module_output_name")
+"""Keys that say what a module reads and writes."""
 _FLAG = "pooling_mode_"
 _POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"}
 _DENSE_KEYS = {"in_features", "out_features", "bias", "activation_function"}
@@ -60,9 +62,9 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
     `max_tokens` is the length that the model and its tokenizer allow. Raises ConfigError, with file and value, for what
     would not be honoured.
     """
-    modules = _modules(folder)
-    lengths = _read(folder, LENGTHS)
-    _check_known(
+    modules = read_modules(folder)
+    lengths = read_file(folder, LENGTHS)
+    check_known(
         LENGTHS,
         lengths,
         _LENGTHS_KEYS,
@@ -80,7 +82,9 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is not a whole number")
     normalize = dict(modules).get("Normalize")
     if normalize:
-        _check_known(f"{normalize}/config.json", _read(folder, f"{normalize}/config.json"), set(), _INPUTS)
+        check_known(
+            f"{normalize}/config.json", read_file(folder, f"{normalize}/config.json"), set(), inputs()
+        )
     settings = read_settings(folder)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
@@ -88,7 +92,7 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
     return replace(
         spec,
         pooling=_pooling(folder, dict(modules)["Pooling"], prompts),
-        dense=tuple(_dense(folder, path) for kind, path in modules if kind == "Dense"),
+        dense=tuple(dense_layer(folder, path) for kind, path in modules if kind == "Dense"),
         normalize=normalize is not None,
         similarity=_similarity(settings, normalize is not None),
         prompts=dict(prompts),
@@ -131,7 +135,7 @@ def _pooling_config(modes: Sequence[str], width: int) -> dict[str, Any]:
 
 def lower_cased(folder: Path, tokenizer: Tokenizer) -> Tokenizer:
     """Return the tokenizer, one that lower-cases first where the folder asks for that."""
-    if not _read(folder, LENGTHS).get("do_lower_case"):
+    if not read_file(folder, LENGTHS).get("do_lower_case"):
         return tokenizer
     if tokenizer.ids([ascii_uppercase]) == tokenizer.ids([ascii_lowercase]):
         return tokenizer
@@ -140,26 +144,31 @@ def lower_cased(folder: Path, tokenizer: Tokenizer) -> Tokenizer:
 
 def dense_folders(folder: Path) -> list[Path]:
     """Return the folders of the dense layers."""
-    return [folder / path for kind, path in _modules(folder) if kind == "Dense"]
+    return [folder / path for kind, path in read_modules(folder) if kind == "Dense"]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the content of `config_sentence_transformers.json`, {} where there is none."""
-    settings: dict[str, Any] = _read(folder, SETTINGS)
+    settings: dict[str, Any] = read_file(folder, SETTINGS)
     return settings
 
 
-def _modules(folder: Path) -> list[tuple[str, str]]:
-    """Return kind and folder of each module. Raises ConfigError for one that the graph would not have."""
-    listed = _read(folder, MODULES)
+def read_modules(
+    folder: Path, kinds: Sequence[str] = _KINDS, order: re.Pattern[str] = _ORDER, exported: str = _EXPORTED
+) -> list[tuple[str, str]]:
+    """Return kind and folder of each module. Raises ConfigError for one that the graph would not have.
+
+    Read are these kinds in an order of the pattern, which `exported` describes.
+    """
+    listed = read_file(folder, MODULES)
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise ConfigError(f"{MODULES} is not a list of modules")
     modules = [(str(m.get("type", "")).rpartition(".")[2], str(m.get("path", ""))) for m in listed]
     for kind, path in modules:
-        if kind not in _KINDS:
+        if kind not in kinds:
             raise ConfigError(
                 f"{MODULES} has a module {kind!r} ({path}), which is not exported: the embeddings would be others. "
-                f"Only {', '.join(_KINDS)} are"
+                f"Only {', '.join(kinds)} are"
             )
         if kind == "Transformer" and path:
             raise ConfigError(
@@ -171,20 +180,17 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     kept = [
         (kind, path) for kind, path in modules if kind != "Dropout"
     ]  # it does nothing outside of training
-    order = " ".join(kind for kind, _ in kept)
-    if not _ORDER.fullmatch(order):
-        raise ConfigError(
-            f"{MODULES} has the modules {order}; exported are Transformer, Pooling, any number of Dense, and at most one "
-            "Normalize at the end"
-        )
+    found = " ".join(kind for kind, _ in kept)
+    if not order.fullmatch(found):
+        raise ConfigError(f"{MODULES} has the modules {found}; exported are {exported}")
     return kept
 
 
 def _pooling(folder: Path, name: str, prompts: Mapping[str, Any]) -> str:
     """Return the names of the poolings, joined by `+`. Raises ConfigError for one that is not known."""
     file = f"{name}/config.json"
-    values = _read(folder, file)
-    _check_known(file, values, _POOLING_KEYS | {key for key in values if key.startswith(_FLAG)}, {})
+    values = read_file(folder, file)
+    check_known(file, values, _POOLING_KEYS | {key for key in values if key.startswith(_FLAG)}, {})
     listed = values.get("pooling_mode") or _old_modes(file, values)
     modes = [str(mode) for mode in listed] if isinstance(listed, list) else [str(listed)]
     if unknown := [mode for mode in modes if mode not in POOLINGS]:
@@ -218,22 +224,27 @@ def _old_modes(file: str, values: Mapping[str, Any]) -> list[str]:
     return known + [mode for mode in chosen if mode not in _OLD_MODES] or ["mean"]
 
 
-def _dense(folder: Path, name: str) -> DenseLayer:
-    """Return a dense layer. Raises ConfigError for one that the graph would not have."""
+def inputs(of: str = "sentence_embedding") -> dict[str, str]:
+    """Return the keys of a module that reads and writes `of`."""
+    return dict.fromkeys(_INPUTS, of)
+
+
+def dense_layer(folder: Path, name: str, of: str = "sentence_embedding") -> DenseLayer:
+    """Return a dense layer of what is called `of`. Raises ConfigError for one that the graph would not have."""
     file = f"{name}/config.json"
-    values = _read(folder, file)
+    values = read_file(folder, file)
     activation = str(values.get("activation_function") or "Tanh").rpartition(".")[2]
     if activation not in _ACTIVATIONS:
         raise ConfigError(
             f"{file}: activation_function is {activation}; exported are {' and '.join(_ACTIVATIONS)}"
         )
-    _check_known(file, values, _DENSE_KEYS, _INPUTS)
+    check_known(file, values, _DENSE_KEYS, inputs(of))
     if "out_features" not in values:
         raise ConfigError(f"{file} names no out_features")
     return DenseLayer(values["out_features"], _ACTIVATIONS[activation])
 
 
-def _check_known(
+def check_known(
     file: str, values: Mapping[str, Any], known: Collection[str], fixed: Mapping[str, str]
 ) -> None:
     """Raise ConfigError for a key that is not known and says something, or has another value than the one exported."""
@@ -253,7 +264,7 @@ def _similarity(settings: Mapping[str, Any], normalize: bool) -> str:
     return "cosine" if normalize else str(name)  # of vectors of length 1 the two are the same
 
 
-def _read(folder: Path, name: str) -> Any:
+def read_file(folder: Path, name: str) -> Any:
     """Return the content of a file, {} where there is none."""
     try:
         content = read_json(folder / name)
