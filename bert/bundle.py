@@ -19,6 +19,8 @@ FALLBACK = "fallback.onnx"
 """The float32 graph beside one in 8 bits, where the manifest has a `fallback`."""
 LABELS_MODEL, LABELS_TOKENIZER = "labels.onnx", "labels_tokenizer.json"
 """Graph and tokenizer of the labels' encoder, where the manifest has one."""
+LABELS_FALLBACK = "labels_fallback.onnx"
+"""The float32 graph of the labels' encoder beside one in 8 bits, where its part of the manifest has a `fallback`."""
 TABLE_SUFFIX = ".npy"
 """Ending of an embedding table's file; the rest of its name is that of the graph's initializer."""
 
@@ -44,7 +46,8 @@ class Bundle:
         """The bundle with its float32 graph in place of the one in 8 bits; None where it has one graph."""
         if not self.manifest.fallback:
             return None
-        return replace(self, manifest=self.manifest.of_fallback(), graph=FALLBACK)
+        graph = LABELS_FALLBACK if self.graph == LABELS_MODEL else FALLBACK
+        return replace(self, manifest=self.manifest.of_fallback(), graph=graph)
 
     @property
     def labels(self) -> "Bundle | None":
@@ -56,7 +59,11 @@ class Bundle:
     @property
     def tokenizer(self) -> str:
         """Name of the tokenizer's file."""
-        return LABELS_TOKENIZER if self.graph == LABELS_MODEL else TOKENIZER
+        return LABELS_TOKENIZER if self._reads_labels else TOKENIZER
+
+    @property
+    def _reads_labels(self) -> bool:
+        return self.graph in (LABELS_MODEL, LABELS_FALLBACK)
 
     @property
     def tokenizer_path(self) -> Path:
@@ -66,7 +73,7 @@ class Bundle:
     @property
     def tables(self) -> dict[str, str]:
         """The graph's initializers that lie in files of their own, so that sessions can share them: name → file name."""
-        if self.graph == LABELS_MODEL:
+        if self._reads_labels:
             return {}
         names = (name for name in self.manifest.files if name.endswith(TABLE_SUFFIX))
         return {name.removesuffix(TABLE_SUFFIX): name for name in names}
@@ -213,6 +220,7 @@ def finish_bundle(aside: Path, manifest: Manifest) -> Manifest:
 def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> None:
     needed = {MODEL, TOKENIZER} | ({FALLBACK} if manifest.fallback else set())
     needed |= {LABELS_MODEL, LABELS_TOKENIZER} if manifest.labels_encoder else set()
+    needed |= {LABELS_FALLBACK} if manifest.labels_encoder.get("fallback") else set()
     for name in needed | set(manifest.files):
         if name not in manifest.files or Path(name).name != name:
             raise BundleIntegrityError(

@@ -25,6 +25,7 @@ FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_o
 LABELS_KEYS = (
     *FALLBACK_KEYS,
     *("task", "vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings", "attention"),
+    "fallback",
 )
 _PACKING = {"align_tokens": 1, "block_tokens": 0, "max_pairs": 0}  # key → smallest value
 _ATTENTION = {"scores": 1, "window_layers": 0, "window_tokens": 0}
@@ -135,7 +136,7 @@ class Manifest:
             task = TaskSpec.from_dict(self.labels_encoder["task"])
         except ConfigError as error:
             raise BundleError(f"labels_encoder: its task is incomplete or damaged: {error}") from None
-        none: dict[str, Any] = {"fallback": {}, "labels_encoder": {}, "choice": {}, "dev_score": {}}
+        none: dict[str, Any] = {"labels_encoder": {}, "choice": {}, "dev_score": {}}
         return replace(self, **none, **{**self.labels_encoder, "task": task})
 
     @classmethod

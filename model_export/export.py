@@ -1,7 +1,7 @@
 """From a checkpoint folder to a bundle, step by step."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from bert.bundle import (
     FALLBACK,
+    LABELS_FALLBACK,
     LABELS_MODEL,
     LABELS_TOKENIZER,
     MODEL,
@@ -26,15 +27,16 @@ from bert.data.examples import LabelledFile
 from bert.manifest import LABELS_KEYS, Manifest
 from bert.processor import instructions
 from bert.runtime import check_output, session_recipe
-from bert.self_test import SELF_TEST, SelfTest, encode
+from bert.self_test import SELF_TEST, Floats, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from model_export import progress
 from model_export.graph.bodies import attention_cost
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose, tried
+from model_export.verify.label_encoder import LabelEncoder
 from model_export.verify.parity import AUTO, Tolerance
-from model_export.verify.precision import Exporter, LabelsFp32
+from model_export.verify.precision import Exporter
 from model_export.verify.texts import make_text, texts_file
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
@@ -77,13 +79,21 @@ def export(
             say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
         with step(f"reading {folder}"):
             checkpoint = read_checkpoint(folder, base, stated)
-            context = ExportContext(checkpoint, dev, dev_limit, few_texts=few_texts, folder=aside)
         for remark in checkpoint.remarks:
             say(f"  {remark}")
+        labels = LabelEncoder(checkpoint.labels, tolerance_of) if checkpoint.labels is not None else None
+        vectors_of = labels.vectors if labels is not None else None
+        context = ExportContext(
+            checkpoint, dev, dev_limit, few_texts=few_texts, folder=aside, vectors_of=vectors_of
+        )
         choice = _choose(context, precision, tolerance_of)
-        graphs = {MODEL: choice.taken}
+        graphs, of_labels = {MODEL: choice.taken}, dict[str, VerifiedGraph]()
+        if labels is not None:
+            of_labels[LABELS_MODEL] = labels.graph(choice.taken.exported.precision)
         if fallback and choice.float32 is not None:
             graphs[FALLBACK] = choice.float32
+            if labels is not None:
+                of_labels[LABELS_FALLBACK] = labels.graph("fp32")
         manifest = Manifest(
             name=name or out.name,
             version=version,
@@ -91,24 +101,31 @@ def export(
             dev_score=choice.taken.dev_score,
             choice=choice.record,
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
-            labels_encoder=_write_labels_encoder(checkpoint.labels, aside, tolerance_of("fp32")),
+            labels_encoder=_labels_encoder(checkpoint.labels, of_labels),
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
             made_by=made_by,
             **_description(checkpoint, choice.taken.exported),
         )
         check_output(manifest, *choice.taken.exported.output)
         with step(f"writing {out}", context.costs.writing):
-            _write_files(checkpoint, graphs, aside)
+            _write_files(checkpoint, graphs, of_labels, aside)
             manifest = finish_bundle(aside, manifest)
     return Bundle(out, manifest)
 
 
-def _write_files(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph], folder: Path) -> None:
+def _write_files(
+    checkpoint: Checkpoint,
+    graphs: Mapping[str, VerifiedGraph],
+    of_labels: Mapping[str, VerifiedGraph],
+    folder: Path,
+) -> None:
     (folder / TOKENIZER).write_bytes(checkpoint.tokenizer.to_json().encode())
-    (folder / SELF_TEST).write_bytes(_self_test(checkpoint, graphs).to_json())
-    for file, graph in graphs.items():
-        graph.exported.file.rename(folder / file)
-    for other in set(folder.glob("*.onnx")) - {folder / file for file in (*graphs, LABELS_MODEL)}:
+    if checkpoint.labels is not None:
+        (folder / LABELS_TOKENIZER).write_bytes(checkpoint.labels.tokenizer.to_json().encode())
+    (folder / SELF_TEST).write_bytes(_self_test(checkpoint, graphs, of_labels).to_json())
+    for file, graph in (*graphs.items(), *of_labels.items()):
+        move(graph.exported.file, folder / file)
+    for other in set(folder.glob("*.onnx")) - {folder / file for file in (*graphs, *of_labels)}:
         other.unlink()  # a graph that was refused
 
 
@@ -128,17 +145,13 @@ def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str]
         check_unchanged(context.checkpoint.weights)  # then this is the reason why a graph was refused
 
 
-def _write_labels_encoder(labels: Checkpoint | None, folder: Path, tolerance: Tolerance) -> dict[str, Any]:
-    """Build, verify and write what makes vectors of labels, in float32; return the manifest's `labels_encoder`."""
+def _labels_encoder(labels: Checkpoint | None, graphs: Mapping[str, VerifiedGraph]) -> dict[str, Any]:
+    """Return the manifest's `labels_encoder`."""
     if labels is None:
         return {}
-    say("the encoder of its labels:")
-    exported = LabelsFp32(labels, ())
-    # The service runs each label by itself.
-    graph = prove(ExportContext(labels), exported, replace(tolerance, neighbours=float("inf")))
-    move(exported.file, folder / LABELS_MODEL)
-    (folder / LABELS_TOKENIZER).write_bytes(labels.tokenizer.to_json().encode())
-    found = {**_description(labels, exported), "parity": graph.parity}
+    graph, float32 = graphs[LABELS_MODEL], graphs.get(LABELS_FALLBACK)
+    found = {**_description(labels, graph.exported), "parity": graph.parity}
+    found["fallback"] = {} if float32 is None else _fallback(float32)
     return {**{key: found[key] for key in LABELS_KEYS}, "task": found["task"].to_dict()}
 
 
@@ -174,7 +187,9 @@ def _description(checkpoint: Checkpoint, exported: Exporter) -> dict[str, Any]:
     }
 
 
-def _self_test(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph]) -> SelfTest:
+def _self_test(
+    checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph], of_labels: Mapping[str, VerifiedGraph]
+) -> SelfTest:
     """Run the graphs, given by the names of their files, and return texts and answers."""
     spec, content = checkpoint.spec, texts_file()
     task = TASKS[spec.task]
@@ -187,12 +202,18 @@ def _self_test(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph]) -> S
         texts = [(text,) for text in [*chosen, *(context for _, context in asked)]]
     else:
         texts = [*asked, *itertools.pairwise(chosen)]
-    encoded = [make_text(encoding, spec.task) for encoding in encode(texts, checkpoint.tokenizer, spec)]
     answers, tolerances = {}, {}
-    for file, candidate in graphs.items():
-        found, precision = candidate.exported.alone(encoded), candidate.exported.precision
-        found = [task.shorten(scores) for scores in found]
-        answers[file], tolerances[file] = task.self_test_scores(found), SELF_TEST_TOLERANCE[precision]
-        if precision == "int8":
-            tolerances[file] = max(tolerances[file], candidate.parity["relative_error"] / 2)
+    for of, proved in ((checkpoint, graphs), (checkpoint.labels, of_labels)):
+        for file, candidate in proved.items():
+            assert of is not None
+            answers[file] = _answers(of, candidate.exported, texts)
+            tolerances[file] = SELF_TEST_TOLERANCE[candidate.exported.precision]
+            if candidate.exported.precision == "int8":
+                tolerances[file] = max(tolerances[file], candidate.parity["relative_error"] / 2)
     return SelfTest(tuple(texts), answers, tolerances, instructions())
+
+
+def _answers(checkpoint: Checkpoint, exported: Exporter, texts: Sequence[tuple[str, ...]]) -> list[Floats]:
+    spec, task = checkpoint.spec, TASKS[checkpoint.spec.task]
+    encoded = [make_text(encoding, spec.task) for encoding in encode(texts, checkpoint.tokenizer, spec)]
+    return task.self_test_scores([task.shorten(scores) for scores in exported.alone(encoded)])

@@ -156,7 +156,8 @@ def _answer(spec: TaskSpec, text: EncodedText, scores: Floats) -> Answer:
 def _entities(spec: TaskSpec, text: EncodedText, scores: Floats) -> list[tuple[int, int, str]]:
     """Return first word, end and label of each entity that the service would answer where nothing else is asked."""
     assert spec.label_prompt is not None
-    labels, words = (len(each) for each in places(text.encoding))
+    words = len(places(text.encoding)[1])
+    labels = len(scores) // max(1, words)
     bounds = np.arange(words)[:, None] + np.arange(2)  # only places are compared, so a word is a letter
     window = Window(text.encoding, 0, words)
     names = [str(label) for label in range(labels)]

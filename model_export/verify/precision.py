@@ -4,11 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from types import MappingProxyType
 from typing import Any
 from weakref import finalize
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.weights import Checkpoint, release_pages
 from bert.config import BertConfig
+from bert.encoding import Encoding
 from bert.errors import BertError, ExportError
 from bert.graph_inputs import Packer
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
@@ -63,6 +66,8 @@ class GraphSession:
     """A session over one graph. A run has one thread, as by default in the service; on the CPU each core has a run."""
 
     _runs = 1
+    label_vectors: Mapping[int, Floats] = MappingProxyType({})
+    """Vectors that take the place of those of texts' labels, by their ids, where labels have an encoder of their own."""
 
     def __init__(self, graph: Path | onnx.ModelProto, packer: Packer, threads: int = 1) -> None:
         """Open a written graph, or one in memory."""
@@ -84,9 +89,17 @@ class GraphSession:
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return each text's rows of the output, all texts in one batch."""
-        encodings, heads = [text.encoding for text in texts], [text.positions for text in texts]
+        encodings, heads = [self._read(text) for text in texts], [text.positions for text in texts]
         rows = [len(text.positions) if text.rows is None else text.rows for text in texts]
         return self._packer.run(encodings, heads, self._compute, rows)[0]
+
+    def _read(self, text: EncodedText) -> Encoding:
+        own = self.label_vectors.get(id(text.encoding.label_vectors))
+        if own is None:
+            return text.encoding
+        encoding = copy(text.encoding)
+        encoding.label_vectors = own
+        return encoding
 
     def _compute(self, inputs: Mapping[str, NDArray[Any]]) -> Floats:
         output: Floats = self._session.run(None, {name: inputs[name] for name in self._names})[0]
@@ -135,9 +148,6 @@ class Exporter(GraphSession, ABC):
         config = checkpoint.config
         self.packer = packer_for(config, self.precision)
         if (prompt := checkpoint.spec.label_prompt) is not None and prompt.has_encoder:
-            if self.precision != "fp32":
-                kind = "models whose labels have an encoder of their own"
-                raise ExportError(f"{self.precision} is not built for {kind}: export with --precision fp32")
             self.packer = replace(self.packer, label_width=prompt.width)
         if folder is None:
             folder = Path(mkdtemp(prefix="bert-export-"))
@@ -197,6 +207,12 @@ class Int8(Exporter):
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         calibration = Calibration(config, spec, weights, [text.encoding for text in texts])
         return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
+
+
+class LabelsInt8(Int8):
+    """8 bits of the encoder of a model's labels, in one file."""
+
+    separates_tables = False
 
 
 class Fp16(Exporter):

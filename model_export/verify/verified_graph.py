@@ -1,7 +1,7 @@
 """One graph of a checkpoint: built, compared with the checkpoint, scored. Nothing is written here."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,20 +41,37 @@ class ExportContext:
         *,
         few_texts: bool = False,
         folder: Path | None = None,
+        vectors_of: Callable[[str], list[Floats]] | None = None,
     ) -> None:
         """`dev` is labelled data, of which at most `dev_limit` examples are read; `few_texts` compares on few.
 
-        Graphs are written to `folder`, by default to one of their own each.
+        Graphs are written to `folder`, by default to one of their own each. `vectors_of` gives those of SAMPLE_LABELS in a
+        precision, where labels have an encoder of their own.
         """
-        self.folder = folder
+        self.folder, self._vectors_of = folder, vectors_of
         self.checkpoint, self._dev, self._dev_limit = checkpoint, dev, dev_limit
         self.dev_file = dev.path if isinstance(dev, LabelledFile) else dev
-        texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+        texts = self._labelled(shipped_texts(checkpoint.tokenizer, checkpoint.spec))
         self.texts = few_of(texts, checkpoint.spec.task) if few_texts else texts
         self.costs = Costs(checkpoint)
         self.on_texts: dict[str, list[Floats]] = {}
         """Precision → outputs of its graph for the shipped texts, packed."""
         self._on_judged: dict[int, list[Floats]] = {}
+
+    def _labelled(self, texts: list[EncodedText]) -> list[EncodedText]:
+        """Give texts the float32 vectors of their labels, where these have an encoder of their own."""
+        sets = {} if self._vectors_of is None else {len(each): each for each in self._vectors_of("fp32")}
+        for text in texts:
+            if (made_up := text.encoding.label_vectors) is not None and sets:
+                text.encoding.label_vectors = sets[len(made_up)]
+        return texts
+
+    def vectors_in(self, precision: str) -> dict[int, Floats]:
+        """Return what a graph reads in place of the texts' vectors of labels, by their ids. Raises ExportError."""
+        if self._vectors_of is None:
+            return {}
+        pairs = zip(self._vectors_of("fp32"), self._vectors_of(precision), strict=True)
+        return {id(float32): own for float32, own in pairs}
 
     def take_recorded_dev(self) -> None:
         """Score on the first recorded dev file that is at hand, can be read and has enough texts, where none was given."""
@@ -109,7 +126,7 @@ class ExportContext:
     @cached_property
     def _sentences(self) -> list[EncodedText]:
         """The shipped sentences, the first tenth for calibration, the rest for judging 8 bits."""
-        return sentences(self.checkpoint.tokenizer, self.checkpoint.spec)
+        return self._labelled(sentences(self.checkpoint.tokenizer, self.checkpoint.spec))
 
     @property
     def _calibrating(self) -> int:
@@ -193,6 +210,7 @@ class VerifiedGraph:
 
 def build(context: ExportContext, precision: str) -> Exporter:
     """Build a graph and look at its structure. Raises ExportError."""
+    vectors = context.vectors_in(precision)
     with step(f"building the {precision} graph", context.costs.building(precision)):
         checkpoint = context.checkpoint
         if precision == "fp32":
@@ -202,17 +220,28 @@ def build(context: ExportContext, precision: str) -> Exporter:
             release_pages(checkpoint.weights)
             texts = context.calibration_texts if precision == "int8" else ()
             exported = EXPORTERS[precision](checkpoint, texts, context.folder)
+            exported.label_vectors = vectors
         return exported
 
 
 def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> VerifiedGraph:
     """Compare a graph with the checkpoint, and score it. Raises ParityError, DataError or ExportError."""
+    parity = compare(context, exported, tolerance)
+    scores = _score(context, exported, tolerance) if context.dev_file else {}
+    judged = Judged()
+    if exported.precision == "int8":
+        judged, changes = _judge(context, exported, scores, tolerance)
+        parity |= changes
+    return VerifiedGraph(exported, judged, parity, scores)
+
+
+def compare(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
+    """Compare a graph with the checkpoint on the shipped texts; return what was measured. Raises ParityError."""
     texts, is_first = context.texts, "expected" not in vars(context)
     seconds = context.costs.comparing(exported.precision, texts, is_first=is_first)
-    parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     with step(f"comparing {len(texts)} texts with the checkpoint", seconds):
         packed = context.on_texts[exported.precision] = exported.packed(texts)
-        parity |= check_parity(
+        measured = check_parity(
             exported.precision,
             context.checkpoint.spec,
             context.expected,
@@ -221,12 +250,7 @@ def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> V
             tolerance,
             exported.in_numpy(texts),
         )
-    scores = _score(context, exported, tolerance) if context.dev_file else {}
-    judged = Judged()
-    if exported.precision == "int8":
-        judged, changes = _judge(context, exported, scores, tolerance)
-        parity |= changes
-    return VerifiedGraph(exported, judged, parity, scores)
+    return {"check": exported.how, "on": "texts shipped with bert-export", **measured}
 
 
 def _judge(

@@ -117,7 +117,9 @@ class BundleLoader:
         bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)
         multi_slot_engine = self._multi_slot_engine(bundle)
         if bundle.labels is not None and model.labels is not None:
-            of_labels = self._open_engine(bundle.labels)
+            tokenizer = model.labels.tokenizer
+            _, of_labels, why_of_labels = open_tested(bundle.labels, tokenizer, self._open_engine)
+            why_fallback = why_fallback or why_of_labels
             of_labels.run(sample_texts(LABEL_TOKENS))
             engine = LabelEngine(engine, of_labels)
             multi_slot_engine = multi_slot_engine and LabelEngine(multi_slot_engine, of_labels)

@@ -19,8 +19,6 @@ _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 """A word as `gliner` splits them."""
 LABEL, WORD = 1, 0
 """Sequence ids of the places of labels' vectors, and of words."""
-SAMPLE_VECTORS = 5
-"""Number of made-up vectors of labels."""
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
 
 
@@ -70,9 +68,9 @@ def is_label_input(encoding: Encoding) -> bool:
     return bool(encoding.sequence_ids[0] == LABEL)
 
 
-def sample_vectors(width: int) -> NDArray[np.float32]:
-    """Return made-up vectors (C, D) of labels, for texts of export, self-test and warm-up."""
-    return np.cos(np.arange(SAMPLE_VECTORS * width, dtype=np.float32)).reshape(SAMPLE_VECTORS, width)
+def sample_vectors(labels: int, width: int) -> NDArray[np.float32]:
+    """Return made-up vectors (C, D) of labels, for texts of self-test and warm-up."""
+    return np.cos(np.arange(labels * width, dtype=np.float32)).reshape(labels, width)
 
 
 def cuts(lengths: Sequence[int], room: int, prompt: LabelPrompt) -> Iterator[tuple[int, int]]:

@@ -28,7 +28,7 @@ SAMPLE_LABELS = (
     ),
     ("location",),
 )
-"""Sets of labels that texts of export, self-test and warm-up are read with, each text with one of them."""
+"""Sets of labels, all of other sizes, that texts of export, self-test and warm-up are read with, each text with one."""
 
 
 class OpenNerTask(Task):
@@ -72,7 +72,7 @@ class OpenNerTask(Task):
             words = Words.of([(0, 0)], [np.array([spec.label_prompt.separator_id], np.int32)])
         encoding = windows(words, prompt_ids(labels, spec.label_prompt), tokenizer, spec)[0].encoding
         if spec.label_prompt.has_encoder:
-            encoding.label_vectors = sample_vectors(spec.label_prompt.width)
+            encoding.label_vectors = sample_vectors(len(chosen), spec.label_prompt.width)
         return [encoding]
 
     def shorten(self, output: Floats) -> Floats:

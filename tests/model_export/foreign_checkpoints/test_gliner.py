@@ -145,16 +145,6 @@ def test_a_bi_encoder_is_exported_as_two_graphs(
     assert bundle.manifest.source["labels"]["files"]["tokenizer.json"]
 
 
-def test_a_bi_encoder_stays_in_float32(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_bi_gliner(tmp_path / "m")
-    arguments = ["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b")]
-    assert main([*arguments, "--precision", "int8"]) == 1
-    assert "int8 is not built for models whose labels have an encoder of their own" in capsys.readouterr().err
-    assert main(arguments) == 0
-    manifest = read_bundle(tmp_path / "b").manifest
-    assert manifest.precision == "fp32" and "int8 is refused: int8 is not built" in manifest.choice["why"]
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
