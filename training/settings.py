@@ -60,6 +60,9 @@ class EmbeddingSettings(SettingsPart):
     """Cosine by which a positive must be nearer than a negative (triplet)."""
     dimensions: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     """Shorter lengths at which embeddings are trained too, cut at the end (Matryoshka, arXiv 2205.13147)."""
+    whole_batch: bool = False
+    """True compares the texts of the whole batch, whatever parts (`accumulation_steps`) and processes compute it. With parts
+    each is read twice (GradCache, arXiv 2101.06983)."""
 
 
 class OpenNerSettings(SettingsPart):

@@ -92,6 +92,8 @@ class TrainLoop:
         Its `weights` are the factors of the losses in their sum, and its forward pass gives the summed losses of a part.
         `targets(part)` counts the targets of each before it; nothing where only the one loss can tell.
 
+        `begin(parts, stand_in)`, where it has one, is called before the parts of each step, in all processes at once.
+
         With `seeds_steps`, dropout depends on seed, step and process only; otherwise one stream runs through all steps.
         """
         self.objective, self.trained, self.optimizer = objective, trained, optimizer
@@ -191,6 +193,9 @@ class TrainLoop:
         size, share = len(self.weights), 0.0 if data.stand_in else 1.0
         totals = torch.zeros(size, dtype=torch.float64, device=self.device)
         targets = [0.0] * size
+        if (begin := getattr(self.objective, "begin", None)) is not None:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                begin(data.parts, data.stand_in)
         for number, part in enumerate(data.parts):
             losses = self._backward(part, divisors, share, last=number + 1 == len(data.parts))
             totals += share * torch.stack([loss.total.detach().double() for loss in losses])

@@ -1,7 +1,8 @@
 """The loop of a fine-tuning: its loss, its batches, and an optimiser with a rate for each layer."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -32,7 +33,11 @@ def make_loop(
     processes: Processes,
 ) -> TrainLoop:
     """Make the loop over the data."""
-    objective = TaskObjective(trained, task, settings.teacher, settings.r_drop).to(processes.device)
+    if task.compares_whole_batches:
+        objective: TaskObjective = WholeBatchObjective(trained, task, processes)
+    else:
+        objective = TaskObjective(trained, task, settings.teacher, settings.r_drop)
+    objective.to(processes.device)
     is_whole = processes.world == 1 or settings.sharding == "none"
     if not is_whole:  # the model and not the objective, because held-out data are scored by it alone
         shard(trained, trained.bert.encoder.layer)  # type: ignore[union-attr,arg-type]
@@ -130,3 +135,58 @@ class TaskObjective(nn.Module):
                 return hard
             soft = self.task.soft_loss(logits, batch, self.teacher.temperature)
             return blend(soft, hard, self.teacher.alpha)
+
+
+class WholeBatchObjective(TaskObjective):
+    """The loss of a task that compares all texts of a step with each other, whatever parts and processes compute them.
+
+    A first pass without gradients gives the vectors of all texts, the loss of these gives a gradient for each vector, and a
+    second pass takes each part's to the weights: the gradients of the whole batch, with the memory of a part
+    (Gao et al. 2021, arXiv 2101.06983).
+    """
+
+    def __init__(self, trained: nn.Module, task: FinetuneTask, processes: Processes) -> None:
+        """Keep the model that is trained, or the adapter around it."""
+        super().__init__(trained, task, None)
+        self._processes = processes
+        self._parts = iter(list[tuple[Loss, Tensor]]())
+        """What each part gives: its share of the loss, and the gradient of its vectors."""
+
+    def begin(self, parts: Sequence[FeatureBatch], stand_in: bool) -> None:
+        """Compare the vectors of a step's parts, and those of the other processes.
+
+        A process that stands in computes an example of another, which does not count.
+        """
+        device = parts[0].input_ids.device
+        # The second pass draws the same dropout.
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            vectors = [self._logits(part) for part in parts]
+        mine = (
+            self._processes.rank,
+            torch.cat(vectors).cpu(),
+            [(part.targets, part.counts) for part in parts],
+        )
+        every = self._processes.gather([mine] if not stand_in else [])
+        whole = torch.cat([found for _, found, _ in every]).to(device).requires_grad_()
+        described = [each for *_, described in every for each in described]
+        batch = replace(
+            parts[0],
+            targets=[target for targets, _ in described for target in targets],
+            counts=[count for _, counts in described for count in counts],
+            weights=None,
+        )
+        loss = self._loss(whole, batch)
+        (gradient,) = torch.autograd.grad(loss.total, whole)
+        before = sum(len(found) for rank, found, _ in every if rank < self._processes.rank)
+        own = torch.zeros_like(mine[1]).to(device) if stand_in else gradient[before : before + len(mine[1])]
+        # One part counts for all.
+        nothing = Loss(loss.total.detach() * 0, 0)
+        counted = Loss(loss.total.detach(), loss.targets) if self._processes.leads else nothing
+        gradients = torch.split(own, [len(each) for each in vectors])
+        self._parts = zip([counted, *[nothing] * (len(parts) - 1)], gradients, strict=True)
+
+    def forward(self, batch: FeatureBatch) -> dict[str, Loss]:
+        """Return a part's share of the loss; its gradient is that of the whole batch's loss."""
+        counted, gradient = next(self._parts)
+        surrogate = (self._logits(batch) * gradient).sum()
+        return {"loss": Loss(counted.total + surrogate - surrogate.detach(), counted.targets)}

@@ -143,6 +143,11 @@ class FinetuneTask(ABC):
         rows = zip(logits, encodings, strict=True)
         return [row[: len(encoding)] if logits.ndim == 3 else row for row, encoding in rows]
 
+    @property
+    def compares_whole_batches(self) -> bool:
+        """Tell whether the loss compares the texts of all parts of a batch, in all processes."""
+        return False
+
     @abstractmethod
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare the model's logits with the batch's targets."""

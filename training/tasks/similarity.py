@@ -55,6 +55,11 @@ class SimilarityFinetuning(FinetuneTask):
         """Spearman where there are scores to compare with, else the accuracy on triplets, else recall."""
         return self._metric
 
+    @property
+    def compares_whole_batches(self) -> bool:
+        """As the settings say."""
+        return self.settings.whole_batch
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with the pooling of the base. Raises ConfigError for dimensions that it does not have."""
         width = self.spec.vector_size(config.hidden_size)
@@ -71,7 +76,7 @@ class SimilarityFinetuning(FinetuneTask):
         self.settings = settings.embeddings
         # The process with the fewest pairs of a batch has this many of them.
         pairs, parts = min(settings.batch_size, int(examples)), settings.accumulation_steps
-        self._compared = math.ceil(pairs // world / parts)
+        self._compared = pairs if self.compares_whole_batches else math.ceil(pairs // world / parts)
         self._cut = (
             f"batch_size {settings.batch_size} ({examples:,.0f} pairs an epoch), {world} process{'es' * (world > 1)} "
             f"and accumulation_steps {parts}"

@@ -16,6 +16,8 @@ from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import SAMPLES
 from tests.support.nodes import end_well, kill_node, meeting_at, namespaces
 from training.engine.records import read_steps
+from training.finetune import finetune
+from training.settings import FinetuneSettings
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -85,6 +87,30 @@ def test_two_processes_have_the_weights_and_scores_of_one(
     for name, weight in weights(two).items():
         torch.testing.assert_close(weight, expected[name], atol=2e-5, rtol=0)
     assert TaskSpec.read(two / "best").scores == TaskSpec.read(one / "best").scores
+
+
+def test_two_processes_compare_the_whole_batch_as_one_does(tiny_base: Path, tmp_path: Path) -> None:
+    """Five pairs in batches of four leave a last one of 1, which has nothing for the second process."""
+    words = ["apple pear", "car bus", "rain snow", "red green", "king queen"]
+    rows = [f"{text},{text.split()[0]},{words[n - 1].split()[1]}" for n, text in enumerate(words)]
+    (tmp_path / "train.csv").write_text("anchor,positive,negative\n" + "\n".join(rows), encoding="utf-8")
+    data = [{"path": str(tmp_path / "train.csv")}]
+    changes = {
+        "task": "similarity", "train": data, "dev": data, "batch_size": 4, "max_tokens": 16, "epochs": 2, **STEADY,
+        "embeddings": {"loss": "mnrl", "whole_batch": True, "symmetric": True},
+    }  # fmt: skip
+    one, two = tmp_path / "one", tmp_path / "two"
+    run = start(tiny_base, two, 2, accumulation_steps=2, **changes)
+    finetune(
+        FinetuneSettings(
+            **json.loads(two.with_suffix(".yaml").read_text()) | {"output_dir": one, "accumulation_steps": 1}
+        )
+    )
+    finished(run)
+    for (step, *mine), (number, *theirs) in zip(losses(two), losses(one), strict=True):
+        assert step == number and mine == pytest.approx(theirs, rel=1e-4)
+    for name, weight in weights(two).items():
+        torch.testing.assert_close(weight, weights(one)[name], atol=2e-5, rtol=0)
 
 
 def test_a_model_in_parts_learns_as_a_whole_one_does(tiny_base: Path, tmp_path: Path) -> None:

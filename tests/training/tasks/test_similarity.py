@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from bert.checkpoint.base_models import MINILM, resolve_base
@@ -21,8 +24,10 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.vectors import sentence_transformers
 from bert.tokenizer import Tokenizer
 from training.engine.distributed import Processes
+from training.engine.records import read_steps
 from training.finetune import finetune
 from training.finetuning.batches import EpochBatches
+from training.finetuning.loop import TaskObjective, WholeBatchObjective
 from training.finetuning.scores import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import EmbeddingSettings, FinetuneSettings
@@ -356,3 +361,68 @@ def test_a_run_learns_from_triplets(tiny_base: Path, tmp_path: Path, loss: str) 
     scores = TaskSpec.read(best).scores["dev"]
     assert scores["triplet_accuracy"] > 0.9, scores
     assert set(scores) == {"triplet_accuracy", "recall_at_1", "mrr"}
+
+
+@pytest.mark.parametrize("loss", ["mnrl", "cosent"])
+def test_parts_that_compare_the_whole_batch_learn_as_one_part_does(
+    tiny_base: Path, tmp_path: Path, loss: str
+) -> None:
+    """With dropout, which both passes over a part must draw alike, the gradients stay those of one vector a text."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    embeddings = {"loss": loss, "dimensions": [8]}
+    data = {}
+    if loss == "cosent":
+        rows = [
+            f"{a},{b},{n % 3}" for n, (a, b) in enumerate(pairwise([w for t in TOPICS for w in t.split()]))
+        ]
+        (tmp_path / "scored.csv").write_text("text,text_pair,label\n" + "\n".join(rows), encoding="utf-8")
+        data = {"train": [{"path": tmp_path / "scored.csv"}], "dev": [{"path": tmp_path / "scored.csv"}]}
+    run_on_topics(tiny_base, tmp_path, output_dir=whole, embeddings=embeddings, epochs=1, **data)
+    run_on_topics(
+        tiny_base,
+        tmp_path,
+        output_dir=parts,
+        embeddings={**embeddings, "whole_batch": True},
+        accumulation_steps=3,
+        epochs=1,
+        **data,
+    )
+    (mine, *_), (theirs, *_) = (
+        [(line["loss"], line["grad_norm"]) for line in read_steps(out / "log.jsonl")]
+        for out in (parts, whole)
+    )
+    assert mine == pytest.approx(theirs, rel=1e-4)
+    for name, weight in load_file(parts / "best/model.safetensors").items():
+        torch.testing.assert_close(
+            weight, load_file(whole / "best/model.safetensors")[name], atol=2e-5, rtol=0
+        )
+
+
+def test_both_passes_over_a_part_draw_the_same_dropout(tiny_base: Path, tmp_path: Path) -> None:
+    config = read_checkpoint(tiny_base).config
+    similarity = learned([positive(*line) for line in LINES], whole_batch=True)
+    model = similarity.model(replace(config, hidden_dropout_prob=0.5)).train()
+    batch = collate(similarity.features([positive(*line) for line in LINES]), 0, torch.device("cpu"))
+    objective = WholeBatchObjective(model, similarity, Processes(0, 1, torch.device("cpu")))
+    torch.manual_seed(1)
+    objective.begin([batch], stand_in=False)
+    compared = objective(batch)["loss"]
+    compared.total.backward()
+    found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+    model.zero_grad()
+    torch.manual_seed(1)
+    alone = TaskObjective(model, similarity, None)(batch)["loss"]
+    alone.total.backward()
+    assert compared.total.item() == pytest.approx(alone.total.item())
+    assert compared.targets == alone.targets
+    for name, each in model.named_parameters():
+        if each.grad is not None:
+            torch.testing.assert_close(found[name], each.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_pairs_of_the_whole_batch_are_compared_however_it_is_cut() -> None:
+    values: dict[str, Any] = {"batch_size": 4, "accumulation_steps": 4, "output_dir": Path("x")}
+    similarity = task()
+    embeddings = {"whole_batch": True}
+    similarity.configure(FinetuneSettings(task="similarity", embeddings=embeddings, **values), {}, 100, 2)
+    similarity.prepare([positive(*line[:2]) for line in LINES])
