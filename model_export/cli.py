@@ -115,7 +115,7 @@ class ExportSettings(CommandSettings):
         ge=0,
         le=1,
         description="int8: share of labels or answers that must stay, shown with 95% confidence; by default 0.98, of the "
-        "words of NER 0.995, of questions 0.95",
+        "words of NER 0.995, of questions and of entities of the request's labels 0.95",
     )
     tolerance_score_drop: float = Field(
         0.005, ge=0, le=1, description="largest drop of the score on --dev, 0 to 1"

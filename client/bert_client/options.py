@@ -34,8 +34,8 @@ class ClassifyOptions(TruncateOptions, total=False):
     """Divisor of the logits: over 1 the model is less sure of itself."""
     windows: Literal["max", "mean"] | None
     """Read long texts in windows, and merge the scores of these."""
-    labels: list[str] | dict[str, str] | None
-    """Labels to choose from, or what is read for each, by a model that takes them."""
+    labels: list[str] | list[list[str]] | dict[str, str] | None
+    """Labels to choose from, a list for each text, or what is read for each label, by a model that takes them."""
     template: str | None
     """Sentence about each of `labels`, with {} in the label's place. Default: `This example is {}.`, for a GLiClass `{}`."""
     multi_label: bool | None
@@ -47,8 +47,8 @@ class NerOptions(Options, total=False):
 
     min_score: float | None
     """Lowest score of an entity. Default: none is left out."""
-    labels: list[str] | dict[str, str] | None
-    """Types of the entities to keep, by default all; or labels to find, or what is read for each."""
+    labels: list[str] | list[list[str]] | dict[str, str] | None
+    """Types of the entities to keep, by default all; or labels to find, a list for each text, or what is read for each."""
     threshold: float | None
     """Score that an entity of a label to find must exceed. Default: 0.5."""
     flat: bool | None

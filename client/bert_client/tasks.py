@@ -3,7 +3,7 @@
 import dataclasses
 import reprlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,14 +80,35 @@ def call(
 def classify(options: Mapping[str, Any], text: Any, text_pair: Any = None) -> Call[Classification]:
     """Return a call of /classify; a text counts once for each of the labels that are sent along."""
     pair = {} if text_pair is None else {"text_pair": text_pair}
-    made = call("/classify", Classification.of, options, text=text, **pair)
-    labels = options.get("labels")
-    return made if labels is None else dataclasses.replace(made, row_texts=max(1, len(labels)))
+    made = _with_labels("/classify", Classification.of, options, text=text, **pair)
+    labels = made.constants.get("labels")
+    return dataclasses.replace(made, row_texts=max(1, len(labels))) if isinstance(labels, Sized) else made
 
 
 def ner(options: Mapping[str, Any], text: Any) -> Call[list[Entity]]:
     """Return a call of /ner."""
-    return call("/ner", Entity.all_of, options, text=text)
+    return _with_labels("/ner", Entity.all_of, options, text=text)
+
+
+def _with_labels(
+    path: str, read: Callable[[JsonObject], R], options: Mapping[str, Any], *, text: Any, **pair: Any
+) -> Call[R]:
+    """Return the call of texts; lists of labels, one for each text, are split with the texts."""
+    labels = options.get("labels")
+    if isinstance(text, str) or not (isinstance(labels, list | tuple) and _are_nested(labels)):
+        return call(path, read, options, text=text, **pair)
+    made = call(path, read, {**options, "labels": None}, text=text, **pair)
+    lists, _ = columns(**dict[str, Any](made.groups[0]), labels=_nested_texts("labels", labels))
+    return dataclasses.replace(made, groups=(lists,), row_texts=max(1, *map(len, lists["labels"])))
+
+
+def _are_nested(items: Iterable[Any]) -> bool:
+    return any(isinstance(each, list | tuple) for each in items)
+
+
+def _nested_texts(name: str, items: Iterable[Any]) -> list[list[str]]:
+    """Return the lists of strings of a field; raises TypeError."""
+    return [all_texts(f"{name}[{i}]", item_list(f"{name}[{i}]", each)) for i, each in enumerate(items)]
 
 
 def qa(options: Mapping[str, Any], question: Any, context: Any) -> Call[Answer]:
@@ -113,15 +134,12 @@ def tokenize(options: Mapping[str, Any], text: Any) -> Call[list[Token]]:
 def multiple_choice(options: Mapping[str, Any], prompt: Any, choices: Any) -> Call[Choice]:
     """Return a call of /multiple-choice; `choices` is one list for all prompts, or a list for each."""
     choices = item_list("choices", choices)
-    for_all = not any(isinstance(each, list | tuple) for each in choices)
+    for_all = not _are_nested(choices)
     if for_all:
         lists, constants = columns(prompt=texts("prompt", prompt))
         constants["choices"] = all_texts("choices", choices)
     else:
-        nested = [
-            all_texts(f"choices[{i}]", item_list(f"choices[{i}]", each)) for i, each in enumerate(choices)
-        ]
-        lists, constants = columns(prompt=texts("prompt", prompt), choices=nested)
+        lists, constants = columns(prompt=texts("prompt", prompt), choices=_nested_texts("choices", choices))
     most = len(choices) if for_all else max(map(len, choices))
     constants |= sent_options(options)
     row_texts = 1 + most  # the service counts choices as often as it reads them

@@ -221,11 +221,14 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
         if name not in content or (content[name] is None and not known[name].is_required()):
             continue
         value = content[name]
-        if name in model.names:
+        has_lists = isinstance(value, list) and any(isinstance(item, list) for item in value)
+        if name in model.names and not (has_lists and name in model.nested):
             errors += _names_errors(name, value)
         elif name in model.nested:
-            check = _map_errors if isinstance(value, dict) else _nested_errors
-            errors += check(name, value, max_texts)
+            if isinstance(value, dict):
+                errors += _map_errors(name, value, max_texts)
+            else:
+                errors += _nested_errors(name, value, max_texts, are_names=name in model.names)
         elif isinstance(value, list) and name in _list_fields(model):
             errors += _list_errors(name, value, max_texts)
     return errors
@@ -270,8 +273,8 @@ def _map_errors(name: str, items: dict[str, object], max_texts: int) -> list[Fie
     ]
 
 
-def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]:
-    """Return the errors of a list of strings, or of a list of such lists."""
+def _nested_errors(name: str, value: object, max_texts: int, *, are_names: bool) -> list[FieldError]:
+    """Return the errors of a list of strings, or of a list of such lists, and of long ones where `are_names`."""
     if not isinstance(value, list):
         return [FieldError(name, NO_LISTS)]
     if not any(isinstance(item, list) for item in value):
@@ -282,8 +285,10 @@ def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]
     errors = list[FieldError]()
     for i, item in enumerate(value):
         where = f"{name}[{i}]"
-        wrong = [FieldError(where, NO_LIST)]
-        errors += _list_errors(where, item, max_texts) if isinstance(item, list) else wrong
+        if not isinstance(item, list):
+            errors.append(FieldError(where, NO_LIST))
+        else:
+            errors += _names_errors(where, item) if are_names else _list_errors(where, item, max_texts)
     return errors[:MAX_FIELD_ERRORS]
 
 
@@ -334,9 +339,13 @@ def _broken_texts(content: object) -> list[str]:
 
 
 def _items(where: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield a list's items with their names, or anything else as it is."""
+    """Yield a list's items with their names, an object's values or bad keys, or anything else as it is."""
     if isinstance(value, list):
         yield from ((f"{where}[{i}]", item) for i, item in enumerate(value))
+    elif isinstance(value, dict):
+        yield from (
+            (f"{where}.{displayed(key)}", item if is_unicode(key) else key) for key, item in value.items()
+        )
     else:
         yield where, value
 

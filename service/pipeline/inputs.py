@@ -158,6 +158,10 @@ class TextLists:
         """Return the index of an item's list."""
         return item if self.is_nested else 0
 
+    def places(self) -> list[tuple[int, int]]:
+        """Return list and place in it of each text."""
+        return [(item, number) for item, each in enumerate(self.lists) for number in range(len(each))]
+
     def of_item(self, item: int) -> list[str]:
         """Return the texts that belong to an item."""
         return self.lists[self.index(item)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bert.encoding import Encoding, Ints
-from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError
+from bert.errors import FieldError, InvalidRequestError
 from bert.graph_inputs import joined
 from bert.tasks import classification, zero_shot
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
@@ -27,6 +27,7 @@ from service.tasks.label_sets import (
     SCORE_BYTES,
     TEMPLATE,
     LabelSets,
+    check_pieces,
     find_label_model,
     inference_or_refuse,
 )
@@ -342,17 +343,14 @@ async def _encode_beside_labels(
     spec, tokenizer, bounded = call.model.spec, call.model.tokenizer, call.tokenizer(only_ids=True)
     prompt = spec.class_prompt
     assert prompt is not None
-    places = [(item, number) for item, each in enumerate(prompts.lists) for number in range(len(each))]
+    places = prompts.places()
     with call.context.timed("tokenize"):
         sent = [prompts.lists[item][number] for item, number in places]
         found = await bounded.pieces([*text.values, *sent], spec.max_tokens if truncate else None)
         texts, labels = found[: len(text)], found[len(text) :]
         bounded.note_unknown(texts, text.where)
         bounded.note_unknown(labels, lambda index: prompts.where(*places[index]))
-        if empty := [prompts.where(*places[n]) for n, each in enumerate(labels) if not len(each)]:
-            raise InvalidRequestError(
-                [FieldError(where, "has no pieces") for where in empty[:MAX_FIELD_ERRORS]]
-            )
+        check_pieces(labels, lambda index: prompts.where(*places[index]))
         rest = iter(labels)
 
         def read(item: int) -> tuple[Ints, NDArray[np.intp]]:

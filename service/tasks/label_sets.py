@@ -1,6 +1,8 @@
 """Labels that a request brings along, and the models that take them."""
 
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError, displayed
 from bert.tasks.zero_shot import Inference, inference_of, takes_labels
@@ -14,6 +16,8 @@ TEMPLATE = f"This example is {PLACE}."
 """Hypothesis of a label where none is asked for, as in `transformers`."""
 OPEN_CLASSIFICATION = "open_classification"
 """Task of models that judge all labels in one run, and read each as it is sent."""
+MAX_COMPOSED = 256
+"""Longest label, in characters, that is compared in composed form (NFC): the time is quadratic in combining characters."""
 SCORE_BYTES = 40
 """Bytes of a score and its names in JSON, about; the label comes on top."""
 
@@ -45,7 +49,7 @@ class LabelSets:
             if template is not None:
                 message = "is for labels without hypotheses, and labels has one for each: leave it out"
                 raise InvalidRequestError([FieldError(template_name, message)])
-            return cls([given.keys], given)
+            return cls.as_sent(given)
         if template is None:
             template = PLACE if model.task == OPEN_CLASSIFICATION else TEMPLATE
         if template.count(PLACE) != 1:
@@ -54,17 +58,26 @@ class LabelSets:
         hypotheses = [[template.replace(PLACE, label) for label in each] for each in given.lists]
         return cls(given.lists, TextLists(name, hypotheses, given.is_nested))
 
+    @classmethod
+    def as_sent(cls, given: TextLists) -> "LabelSets":
+        """Take labels, or what is read for each, as they are."""
+        return cls(given.lists if given.keys is None else [given.keys], given)
+
     def of_text(self, text: int) -> list[str]:
         """Return the labels of a text."""
         return self.labels[self.hypotheses.index(text)]
 
-    def check(self, text: Texts, limit: int) -> None:
-        """Refuse sets that do not fit the texts, no label, blank and equal labels, and more than `limit` hypotheses."""
+    def count(self, texts: int) -> int:
+        """Return the number of labels of so many texts."""
+        return sum(len(self.of_text(item)) for item in range(texts))
+
+    def check(self, text: Texts, limit: int | None = None) -> None:
+        """Refuse sets that do not fit the texts, bad labels, and more than `limit` labels of all texts."""
         if self.hypotheses.is_nested and len(self.labels) != len(text):
-            message = f"has {len(self.labels)} lists and text has {len(text)} texts; send a list for each, or one for all"
+            counts = f"has {len(self.labels)} lists and {text.name} has {len(text)} texts"
+            message = f"{counts}; send a list for each, or one for all"
             raise InvalidRequestError([FieldError(self.hypotheses.name, message)])
-        total = sum(len(self.of_text(item)) for item in range(len(text)))
-        if total > limit:
+        if limit is not None and (total := self.count(len(text))) > limit:
             raise InvalidRequestError([too_many_texts(f"{self.hypotheses.name} of all texts", total, limit)])
         check_labels(self.labels, self.hypotheses)
 
@@ -78,7 +91,7 @@ class LabelSets:
 
 
 def check_labels(sets: list[list[str]], texts: TextLists) -> None:
-    """Refuse sets without a label, blank and equal labels, and labels whose text is blank."""
+    """Refuse sets without a label, blank and equal labels, labels with NUL, and labels whose text is blank."""
     errors = [
         FieldError(texts.where(item), "has no label; send at least one")
         for item, labels in enumerate(sets)
@@ -88,12 +101,21 @@ def check_labels(sets: list[list[str]], texts: TextLists) -> None:
         seen = set[str]()
         for number, (label, text) in enumerate(zip(labels, texts.lists[item], strict=True)):
             where = texts.where(item, number)
+            composed = normalize("NFC", label) if len(label) <= MAX_COMPOSED else label
             if not label.strip() or not text.strip():
                 errors.append(FieldError(where, "is empty"))
-            elif label in seen:
+            elif "\0" in label or "\0" in text:
+                errors.append(FieldError(where, "holds NUL, which no model reads"))
+            elif composed in seen:
                 errors.append(FieldError(where, f"is {displayed(label)!r}, which is there already"))
-            seen.add(label)
+            seen.add(composed)
     if errors:
+        raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
+
+
+def check_pieces(found: Sequence[Sized], where: Callable[[int], str]) -> None:
+    """Refuse labels that a tokenizer leaves without pieces; `where` names the label of an index."""
+    if errors := [FieldError(where(n), "has no pieces") for n, each in enumerate(found) if not len(each)]:
         raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from bert.encoding import Pieces
-from bert.errors import FieldError, InputError, InvalidRequestError, displayed
+from bert.encoding import Ints, Pieces
+from bert.errors import FieldError, InvalidRequestError, displayed
 from bert.tasks import aggregation, ner
 from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.ner import Entity
@@ -23,7 +23,7 @@ from bert.tokenizer import Window
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import TextLists, Texts, make_each
 from service.pipeline.pipeline import BoundedTokenizer, is_short_text, window_tokens
-from service.tasks.label_sets import check_labels
+from service.tasks.label_sets import LabelSets, check_pieces
 from service.tasks.schema import (
     Example,
     HasBounds,
@@ -63,15 +63,17 @@ class NerRequest(Schema):
 
     example: ClassVar[Example] = {"text": "Angela Merkel met engineers from Siemens in Munich."}
     names: ClassVar[frozenset[str]] = frozenset({"labels", "left_out"})
+    nested: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     text: Text
     min_score: Share | None = Field(
         None, description="Entities with a lower score are left out. Default: none are."
     )
-    labels: NonEmpty[str] | Hypotheses | None = Field(
+    labels: NonEmpty[str] | NonEmpty[NonEmpty[str]] | Hypotheses | None = Field(
         None,
         description="Types of the entities to keep: `entity_types` of /models. Default: all types. A model that takes "
-        "labels (`takes_labels` of /models) finds entities of any: a list, or an object of what it reads for each label.",
+        "labels (`takes_labels` of /models) finds entities of any: a list for all texts, a list of lists with one for each "
+        "text, or an object of what it reads for each label.",
     )
     threshold: Threshold | None = Field(
         None, description="Of `labels` of any kind: score that an entity must exceed. Default: 0.5."
@@ -109,7 +111,15 @@ class NerRequest(Schema):
     def open_fields(self) -> list[str]:
         """Names of the fields that only models for labels of the request read."""
         given = [name for name in _CHOOSING if getattr(self, name) is not None]
-        return [*given, *(["labels"] if isinstance(self.labels, dict) else [])]
+        return [*given, *(["labels"] if self.labels is not None and self.types is None else [])]
+
+    @property
+    def types(self) -> list[str] | None:
+        """The labels where they are one list of strings, as types of entities are; else None."""
+        if not isinstance(self.labels, list):
+            return None
+        found = [label for label in self.labels if isinstance(label, str)]
+        return found if len(found) == len(self.labels) else None
 
 
 @complete
@@ -148,7 +158,7 @@ class Ner(ServedTask[NerRequest]):
         default = registry.defaults.get("ner")
         asks = default is None or bool(request.open_fields)
         if not asks and (own := registry.models.get(default or "")) is not None:
-            asks = not set(request.labels or ()) <= set(TagScheme.of(own.spec.labels).types)
+            asks = not set(request.types or ()) <= set(TagScheme.of(own.spec.labels).types)
         is_open = OPEN_NER in registry.defaults and asks
         return registry.find(None, OPEN_NER if is_open else self.model_task)
 
@@ -177,7 +187,7 @@ async def entities_of_labels(call: Call, text: Texts, request: NerRequest) -> li
     _refuse_fields(theirs, "is for models with labels of their own, and this one takes those of the request")
     asked = {name: getattr(request, name) for name in _CHOOSING}
     how = Choosing(**{name: value for name, value in asked.items() if value is not None})
-    return await find_entities(call, text, TextLists.of("labels", request.labels), how)
+    return await find_entities(call, text, LabelSets.as_sent(TextLists.of("labels", request.labels)), how)
 
 
 async def _of_types(call: Call, text: Texts, request: NerRequest) -> list[list[Entity]]:
@@ -185,7 +195,7 @@ async def _of_types(call: Call, text: Texts, request: NerRequest) -> list[list[E
     _refuse_fields(
         request.open_fields, "is for models that take the labels of a request: takes_labels of /models"
     )
-    types = check_entity_types(call.model, list(request.labels)) if request.labels is not None else None
+    types = check_entity_types(call.model, request.types) if request.types is not None else None
     kinds = check_left_out(request.left_out) if request.left_out is not None else frozenset[str]()
     options = EntityOptions(request.aggregation, request.min_score or 0.0, types, kinds)
     return await entities(call, text, options)
@@ -287,12 +297,13 @@ def _known(
     return frozenset(names)
 
 
-async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosing) -> list[list[Entity]]:
-    """Return each text's entities of these labels; long texts are read in windows, each with all labels."""
-    spec, names = call.model.spec, labels.keys or labels.lists[0]
+async def find_entities(call: Call, text: Texts, sets: LabelSets, how: Choosing) -> list[list[Entity]]:
+    """Return each text's entities of its labels; long texts are read in windows, each with all labels of the text."""
+    spec = call.model.spec
     assert spec.label_prompt is not None
     prompt = spec.label_prompt
-    check_labels([names], labels)
+    sets.check(text)
+    labels = sets.hypotheses
     words, cut = await _windows(call, text, labels)
     tokens_of_labels = 0
     if call.model.labels is not None and any(cut):
@@ -302,16 +313,16 @@ async def find_entities(call: Call, text: Texts, labels: TextLists, how: Choosin
 
     def read() -> list[list[Entity]]:
         found = [
-            decode_open(text.values[i], words[i].bounds, names, cut[i], outputs[i], prompt, how)
-            for i in range(len(text))
+            decode_open(value, words[i].bounds, sets.of_text(i), cut[i], outputs[i], prompt, how)
+            for i, value in enumerate(text.values)
         ]
         # A label may be as long as the text: of a word that it does not know, a tokenizer makes one piece.
-        sizes = {name: text_size(name) for name in names}
+        sizes = {name: text_size(name) for names in sets.labels for name in names}
         of_labels = sum(sizes[entity.label] for each in found for entity in each)
         call.note_size(text, spans_size(chain.from_iterable(found)) + of_labels)
         return found
 
-    entities = await call.decode(len(text) * len(names), read, text)
+    entities = await call.decode(sets.count(len(text)), read, text)
     # Labels of requests have no bound, and each that is counted by name is a series in the metrics.
     call.note_outcomes(("other", entity.score) for each in entities for entity in each)
     return entities
@@ -324,31 +335,34 @@ async def _give_vectors(
 
     It reads labels whose vectors are not cached. Raises as `_windows`, and InvalidRequestError for labels over its length.
     """
-    cache, sent = call.pipeline.label_vectors, labels.lists[0]
-    found = cache.find(call.model.id, sent)
+    cache, places = call.pipeline.label_vectors, dict[str, tuple[int, int]]()
+    for item, place in labels.places():
+        places.setdefault(labels.lists[item][place], (item, place))
+    found = cache.find(call.model.id, list(places))
     tokens = 0
-    if new := [number for number, label in enumerate(sent) if label not in found]:
+    if new := [label for label in places if label not in found]:
         bounded = replace(call.tokenizer(only_ids=True), tokenizer=encoder.tokenizer)
+
+        def where(index: int) -> str:
+            return labels.where(*places[new[index]])
+
         with call.context.timed("tokenize"):
-            pieces = await bounded.pieces([sent[number] for number in new])
-            if empty := [number for number, each in zip(new, pieces, strict=True) if not len(each)]:
-                raise InvalidRequestError([FieldError(labels.where(0, n), "has no pieces") for n in empty])
+            pieces = await bounded.pieces(new)
+            check_pieces(pieces, where)
             longest = encoder.spec.max_tokens
             encodings = make_each(
-                len(new),
-                lambda index: label_input(pieces[index], encoder.tokenizer, longest),
-                lambda index: labels.where(0, new[index]),
+                len(new), lambda index: label_input(pieces[index], encoder.tokenizer, longest), where
             )
         outputs = await call.infer(encodings)
         tokens = call.context.tokens
         # Copied: an output is a part of what came with it, all of which it would keep.
-        read = [(sent[number], output[0].copy()) for number, output in zip(new, outputs, strict=True)]
+        read = [(label, output[0].copy()) for label, output in zip(new, outputs, strict=True)]
         cache.add(call.model.id, read)
         found |= read
-    vectors = np.stack([found[label] for label in sent])
-    for each in windows:
+    vectors = [np.stack([found[label] for label in each]) for each in labels.lists]
+    for item, each in enumerate(windows):
         for window in each:
-            window.encoding.label_vectors = vectors
+            window.encoding.label_vectors = vectors[labels.index(item)]
     return tokens
 
 
@@ -368,24 +382,27 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
     with call.context.timed("tokenize"):
         is_short = is_short_text(text.values)
         bounds, every = split() if is_short else await call.pipeline.run_in_thread(split)
-        sent = labels.lists[0] if call.model.labels is None else []
+        places = labels.places() if call.model.labels is None else []
+        sent = [labels.lists[item][place] for item, place in places]
         found = [each.ids for each in await bounded.pieces([*sent, *every])]
         of_labels, of_words = found[: len(sent)], found[len(sent) :]
-        before = prompt_ids(of_labels, prompt)
-        try:
+        rest = iter(of_labels)
+
+        def read(item: int) -> tuple[Ints, list[int]]:
+            before = prompt_ids(list(islice(rest, len(labels.lists[item]))), prompt)
             room(len(before[0]), spec)
-        except InputError as error:
-            raise InvalidRequestError([FieldError(labels.name, str(error))]) from None
-        empty = [n for n, ids in enumerate(of_labels) if not len(ids)]
-        if empty:
-            raise InvalidRequestError([FieldError(labels.where(0, n), "has no pieces") for n in empty])
+            return before
+
+        before = make_each(len(labels.lists), read, labels.where)
+        check_pieces(of_labels, lambda index: labels.where(*places[index]))
 
         def build() -> tuple[list[Words], list[list[Window]]]:
             ends = accumulate(map(len, bounds))
             words = [
                 Words.of(at, of_words[end - len(at) : end]) for at, end in zip(bounds, ends, strict=True)
             ]
-            return words, [windows(each, before, tokenizer, spec) for each in words]
+            cut = [windows(each, before[labels.index(i)], tokenizer, spec) for i, each in enumerate(words)]
+            return words, cut
 
         return await bounded.build(len(text), build)
 

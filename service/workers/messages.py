@@ -165,10 +165,12 @@ class Submit:
     lane: str = ""
     share: float = 1.0
     """Name of the lane that it queues in, and that lane's share."""
-    labels: int = 0
-    """Number of labels whose vectors it brings along."""
+    labels: list[int] = field(default_factory=list)
+    """Number of labels in each set whose vectors it brings along."""
+    sets: list[int] = field(default_factory=list)
+    """Set of each sequence; none without labels."""
     label_vectors: bytes = b""
-    """float32 (labels, D), the same for all sequences."""
+    """float32 (labels of all sets, D)"""
 
     @property
     def is_last_attempt(self) -> bool:
@@ -192,9 +194,21 @@ class Submit:
         block = b"".join(
             [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]
         )
-        lengths, vectors = [len(e) for e in encodings], encodings[0].label_vectors
-        labels = (0, b"") if vectors is None else (len(vectors), vectors.tobytes())
-        return cls(key, model, deadline, lengths, len(columns), block, 0, lane.name, lane.share, *labels)
+        vectors = {id(e.label_vectors): e.label_vectors for e in encodings if e.label_vectors is not None}
+        numbers = {key: number for number, key in enumerate(vectors)}
+        return cls(
+            key,
+            model,
+            deadline,
+            lengths=[len(e) for e in encodings],
+            columns=len(columns),
+            tokens=block,
+            lane=lane.name,
+            share=lane.share,
+            labels=[len(each) for each in vectors.values()],
+            sets=[numbers[id(e.label_vectors)] for e in encodings] if vectors else [],
+            label_vectors=b"".join([each.tobytes() for each in vectors.values()]),
+        )
 
     def encodings(self) -> list[Encoding]:
         """Return the sequences with the columns that the engine reads."""
@@ -203,10 +217,11 @@ class Submit:
         ends = itertools.accumulate(self.lengths)
         parts = [slice(end - length, end) for length, end in zip(self.lengths, ends, strict=True)]
         found = [Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]) for at in parts]
-        if self.labels:
-            vectors = np.frombuffer(self.label_vectors, np.float32).reshape(self.labels, -1)
-            for encoding in found:
-                encoding.label_vectors = vectors
+        if self.sets:
+            vectors = np.frombuffer(self.label_vectors, np.float32).reshape(sum(self.labels), -1)
+            sets = np.split(vectors, np.cumsum(self.labels)[:-1])
+            for encoding, number in zip(found, self.sets, strict=True):
+                encoding.label_vectors = sets[number]
         return found
 
 

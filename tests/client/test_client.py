@@ -4,11 +4,13 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bert.tasks.spec import TaskSpec
 from bert_client import (
     AsyncClient,
     CallInfo,
@@ -35,8 +37,10 @@ from bert_client.options import (
 from service.http.operations import ModelInfo as WireModel
 from service.tasks.schema import Schema
 from tests.client.conftest import MakeClient
-from tests.support.live import Live
+from tests.support.live import Live, serving
+from tests.support.open_ner import write_wide_bundle
 from tests.support.scripted import Scripted, scripted
+from tests.support.tiny import write_tiny_bundle
 
 TEXTS = [f"angela met merkel in {place}" for place in ("munich", "paris", "a film", "it")] * 6
 ONE_EACH: dict[str, list[tuple[Any, ...]]] = {
@@ -190,6 +194,31 @@ def test_choices_count_as_often_as_they_are_read(client: Any, make: MakeClient, 
         )
         == 20
     )
+
+
+def test_labels_of_each_text_are_sent_with_it(make: MakeClient, tmp_path: Path) -> None:
+    write_wide_bundle(tmp_path / "open", "open")
+    inference = TaskSpec(
+        "classification", ("entailment", "contradiction", "neutral"), pair=True, max_tokens=64
+    )
+    write_tiny_bundle(tmp_path / "nli", "nli", inference, 7)
+    texts = [f"{text} {i}" for i, text in enumerate(TEXTS)]
+    sets = [["person", f"city {i}", "a film"] for i in range(len(texts))]
+    with serving(bundles=[tmp_path], max_texts_per_request=16) as live:
+        client = make(live.url, batch_size=16)  # five texts a request
+        for ask in (client.ner, client.classify):
+            together = ask(texts, labels=sets)
+            alike(
+                plain(together),
+                plain([ask(text, labels=[labels]) for text, labels in zip(texts, sets, strict=True)]),
+            )
+            with pytest.raises(ValueError, match="text has 24, labels has 2"):
+                ask(texts, labels=sets[:2])
+            with pytest.raises(TypeError, match=r"labels\[1\] must be a list of strings"):
+                ask(texts[:2], labels=[["a"], "b"])
+            with pytest.raises(InvalidRequestError, match=r"labels\[21\]\[1\]: is 'a', which is there"):
+                ask(texts, labels=[*sets[:21], ["a", "a"], *sets[22:]])
+        assert any(client.ner(texts, labels=sets))
 
 
 def test_info_adds_up_what_the_calls_cost(client: Any, live: Live) -> None:

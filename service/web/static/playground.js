@@ -415,7 +415,7 @@ function optionInput(task, tab, option) {
       <select id=${id} @change=${onChange}>${option.choices.map(choice)}</select></span>`;
   }
   return html`<span class="option"><label for=${id}>${option.label}</label>
-    <input type="number" id=${id} min=${option.min} max=${option.max ?? nothing} step=${option.step ?? 1} placeholder=${option.min === 0 ? "0" : "all"} .value=${String(tab.values[option.name] ?? option.value ?? "")} @input=${onChange} /></span>`;
+    <input type="number" id=${id} min=${option.min} max=${option.max ?? nothing} step=${option.step ?? 1} placeholder=${option.unset ?? (option.min === 0 ? "0" : "all")} .value=${String(tab.values[option.name] ?? option.value ?? "")} @input=${onChange} /></span>`;
 }
 
 function outcome(task, tab) {

@@ -66,7 +66,9 @@ export function many({ results }, { body, model }, view) {
 
 /** Entities, marked in the text and listed. */
 export function entities({ results: [{ entities: found }] }, { body, model }) {
-  const kinds = [...new Set((model?.labels ?? []).map((label) => label.replace(/^[A-Z]-/, "")))].filter((kind) => kind !== "O").sort();
+  const own = (model?.labels ?? []).map((label) => label.replace(/^[A-Z]-/, ""));
+  // Those of the request keep their order, so that a label which is added changes no other's colour.
+  const kinds = body.labels ?? [...new Set(own)].filter((kind) => kind !== "O").sort();
   const hue = (label) => `hue-${Math.max(0, kinds.indexOf(label)) % HUES}`;
   const mark = ({ text, span }) =>
     span

@@ -86,19 +86,37 @@ const ownLabels = {
   view: results.labels,
 };
 
+/** Tell whether a model finds entities of labels that the visitor brings along. */
+const findsAny = (model) => model?.task === "open_ner";
+
 const ner = {
   id: "ner",
   title: "Entities",
   path: "ner",
   hub: "dslim/bert-base-NER",
   task: "ner",
-  fields: () => [WORDS.text],
-  options: () => [EACH, AGGREGATION, MIN_SCORE],
+  fits: (model) => model.task === "ner" || findsAny(model),
+  // As the service chooses where a request has no labels.
+  order: (model) => (findsAny(model) ? 2 : 0) + (model.default ? 0 : 1),
+  fields: (model) => [
+    WORDS.text,
+    ...(findsAny(model) ? [{ name: "labels", label: "Labels, one on each line", rows: 4, kind: "lines" }] : []),
+  ],
+  options: (model) =>
+    findsAny(model)
+      ? [
+          EACH,
+          // The steps count from `min`, and a form with another number is not sent.
+          { name: "threshold", label: "Scores over", kind: "number", unset: "0.5", min: 0.01, max: 0.99, step: 0.01 },
+          { name: "multi_label", label: "Words may have several labels", kind: "check" },
+          { name: "join", label: "Join neighbours of one label", kind: "check" },
+        ]
+      : [EACH, AGGREGATION, MIN_SCORE],
   examples: [
-    ["News", { text: "Angela Merkel met engineers from Siemens in Munich." }],
-    ["Biography", { text: CURIE }],
-    ["Emoji and scripts", { text: CITIES }],
-    ["Right to left", { text: HEBREW }],
+    ["News", { text: "Angela Merkel met engineers from Siemens in Munich.", labels: "person\ncompany\ncity" }],
+    ["Biography", { text: CURIE, labels: "person\ncity\nyear\naward\nfield of study" }],
+    ["Emoji and scripts", { text: CITIES, labels: "person\ncity\ncompany" }],
+    ["Right to left", { text: HEBREW, labels: "person\ncity" }],
   ],
   view: results.entities,
 };

@@ -113,6 +113,21 @@ def test_hundreds_of_labels_and_texts_of_other_labels_side_by_side(opened: Live)
         assert [e["score"] for e in found["entities"]] == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.parametrize("model", ["markerV0", "token_level"])
+def test_each_text_may_have_labels_of_its_own(model: str, opened: Live) -> None:
+    texts = [TEXT, "a film in paris", "", TEXT, "the film was warm in paris " * 20]
+    sets = [["own", "city"], [f"kind {n}" for n in range(40)], ["lost"], ["city", "a film", "own"], ["own"]]
+    before, found = counted(opened, model), ask(opened, texts, sets, model=model)
+    assert sum(counted(opened, model)) == sum(before) + 44
+    for text, labels, ours in zip(texts, sets, found["results"], strict=True):
+        (theirs,) = ask(opened, text, labels, model=model)["results"]
+        places = [(e["start"], e["end"], e["label"]) for e in theirs["entities"]]
+        assert [(e["start"], e["end"], e["label"]) for e in ours["entities"]] == places
+        scores = [e["score"] for e in theirs["entities"]]
+        assert [e["score"] for e in ours["entities"]] == pytest.approx(scores, abs=1e-5)
+    assert [bool(each["entities"]) for each in found["results"]] == [True, True, False, True, True]
+
+
 def test_a_long_text_is_read_to_its_end(opened: Live) -> None:
     text = "the film was warm and angela met merkel in munich " * 60
     (found,) = ask(opened, text, threshold=0.2)["results"]
@@ -132,4 +147,8 @@ def test_what_is_wrong_is_named_and_nothing_is_run(opened: Live) -> None:
     assert "no pieces" in refused(["person", "\u200b"])["labels[1]"]
     assert "513 names" in refused([str(n) for n in range(513)])["labels"]
     assert refused([str(n) for n in range(10_000)])
+    assert "has 2 lists" in refused([["a"], ["b"]])["labels"]
+    assert "reads at most 32" in refused([["a", "a long film " * 30]])["labels[0][1]"]
+    assert "no pieces" in refused([["a", "\u200b"]])["labels[0][1]"]
+    assert "no label" in refused([[]])["labels[0]"]
     assert opened.metric("bert_batch_texts_count") == before

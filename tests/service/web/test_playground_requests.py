@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.browser import violations, visit
 from tests.support.live import Live, serving
+from tests.support.open_ner import PIECES, SPEC, tokenizer_json
 from tests.support.playground import ask, choose, settle
+from tests.support.tiny import write_tiny_bundle
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -116,6 +118,29 @@ def test_an_option_is_sent(page: "Page", tab: str, label: str, value: str, sent:
     answered = ask(page, tab, **SHORT[tab])
     assert body(page).items() >= sent.items()
     assert "results" in answered
+
+
+def test_entities_of_ones_own_labels(browser: "Browser", bundles: Path, tmp_path: Path) -> None:
+    write_tiny_bundle(
+        tmp_path / "open", "open", SPEC["markerV0"], 5, tokenizer_json=tokenizer_json(), vocab_size=PIECES
+    )
+    with serving(bundles=[bundles / "names", tmp_path]) as live, visit(browser, live.url) as page:
+        choose(page, "ner")
+        settle(page)
+        assert page.get_by_label("Model", exact=True).input_value() == "names"
+        assert not page.locator("#ner-labels").count() and "labels" not in body(page)
+        choose(page, "ner", "open")
+        settle(page)
+        assert page.locator("#ner-labels").input_value(), "the model's example has labels"
+        page.get_by_label("Scores over").fill("0.3")
+        found = ask(page, "ner", text="angela met merkel in munich", labels="person\na film")
+        assert body(page)["labels"] == ["person", "a film"] and body(page)["threshold"] == 0.3
+        (result,) = found["results"]
+        assert [row[1] for row in rows(page)] == [each["label"] for each in result["entities"]] != []
+        hues = {"person": "hue-0", "a film": "hue-1"}
+        for tag in page.locator(".result tbody .tag").all():
+            assert hues[tag.inner_text()] in (tag.get_attribute("class") or "")
+        assert not violations(page)
 
 
 def test_a_link_opens_the_same_request_elsewhere(browser: "Browser", live: Live) -> None:

@@ -153,16 +153,16 @@ def test_the_engine_makes_the_same_of_encodings_that_were_carried(bundles: Path,
         assert np.array_equal(here, there)
 
 
-def test_the_vectors_of_labels_are_carried_once_for_all_texts() -> None:
+def test_the_vectors_of_labels_are_carried_once_for_all_texts_of_a_set() -> None:
     tokenizer, vectors = tiny_tokenizer(), np.arange(12, dtype=np.float32).reshape(3, 4)
-    sent = [tokenizer.single(pieces) for pieces in tokenizer.pieces(["a film", "a"])]
-    for encoding in sent:
-        encoding.label_vectors = vectors
+    sent = [tokenizer.single(pieces) for pieces in tokenizer.pieces(["a film", "a", "the film"])]
+    for encoding, each in zip(sent, (vectors, vectors[1:] + 1, vectors), strict=True):
+        encoding.label_vectors = each
     message = Submit.of(1, "m", "open_ner", 0.0, sent)
-    assert len(message.label_vectors) == vectors.nbytes
-    one, other = carried(message).encodings()
-    assert one.label_vectors is not None and one.label_vectors is other.label_vectors
-    assert np.array_equal(one.label_vectors, vectors)
+    assert len(message.label_vectors) == (3 + 2) * 4 * 4
+    one, other, third = (encoding.label_vectors for encoding in carried(message).encodings())
+    assert one is not None and one is third and other is not None
+    assert np.array_equal(one, vectors) and np.array_equal(other, vectors[1:] + 1)
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))

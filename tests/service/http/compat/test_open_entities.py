@@ -90,6 +90,9 @@ def test_gliner_serve(opened: Live) -> None:
         ({"labels": []}, "labels: has no label"),
         ({"labels": ["a", " "]}, "labels[1]: is empty"),
         ({"labels": ["a", "a"]}, "already"),
+        ({"labels": ["a\0"]}, "labels[0]: holds NUL"),
+        ({"labels": ["\ud800"]}, "labels[0]: is not valid Unicode"),
+        ({"labels": [["a"], ["b"]]}, "labels: has 2 lists and text has 1 texts"),
         ({"labels": [str(n) for n in range(1_000)]}, "1000 names and may have 512"),
         ({"labels": "person"}, "labels: must be a list"),
         ({"labels": ["a long film " * 400]}, "of the 1000 tokens"),
@@ -208,6 +211,9 @@ def test_token_classification_with_labels(path: str, opened: Live) -> None:
     assert found == names(expected, form) and found
     both = opened.post(path, {"inputs": [TEXT, ""], "parameters": {"labels": LABELS}}).json
     assert both == [names(own(opened), form), []]
+    parameters = {"labels": [LABELS, ["person"]]}
+    each = opened.post(path, {"inputs": [TEXT, TEXT], "parameters": parameters}).json
+    assert each == [names(own(opened, labels=labels), form) for labels in parameters["labels"]]
 
 
 def test_token_classification_names_what_is_wrong(opened: Live) -> None:
@@ -219,6 +225,9 @@ def test_token_classification_names_what_is_wrong(opened: Live) -> None:
     assert "send at least one" in refusal("spans")
     assert "no label" in refusal("spans", labels=[])
     assert "names and may have 512" in refusal("spans", labels=[str(n) for n in range(600)])
+    assert "labels: has 2 lists and inputs has 1 texts" in refusal("spans", labels=[["a"], ["b"]])
+    assert "labels[0][1]: is 'a', which is there already" in refusal("spans", labels=[["a", "a"]])
+    assert "parameters.labels[0]: is not valid Unicode" in refusal("spans", labels=["\ud800"])
     assert "aggregation_strategy: is not an option" in refusal(
         "spans", labels=["a"], aggregation_strategy="max"
     )
