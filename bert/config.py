@@ -21,6 +21,7 @@ _FOREIGN_KEYS = {
 }
 # The same of keys whose value may be empty.
 _FOREIGN_VALUES = {
+    "num_experts": "some of its layers are mixtures of experts",
     "pruned_heads": "its layers differ in the number of their attention heads; save the model unpruned",
     "quantization_config": "its weights are quantised; export the model that it was made from",
 }
@@ -46,7 +47,7 @@ def refuse_other_graphs(values: Mapping[str, Any], family: Family) -> None:
         if key in values:
             raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")
     position_type = values.get("position_embedding_type") or "absolute"
-    if position_type != "absolute":
+    if position_type != "absolute" and "position_embedding_type" not in family.config_required:
         raise UnsupportedModelError(
             f"position_embedding_type is {position_type!r}; plain BERT has 'absolute' (learned) positions"
         )

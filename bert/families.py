@@ -9,6 +9,7 @@ from bert.bodies.deberta_family import Deberta
 from bert.bodies.family import Family
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
+from bert.bodies.rotary_family import GTE, NEW, NOMIC
 from bert.errors import UnsupportedModelError
 
 _ROBERTA = Family(
@@ -317,6 +318,9 @@ FAMILIES = {
         _MODERN,
         _DEBERTA,
         _DEBERTA_V2,
+        NOMIC,
+        GTE,
+        NEW,
     )
 }
 """`model_type` → family. A new one with a body that is there is one row here."""
@@ -329,7 +333,6 @@ REFUSED = {
     "extractor": "it is a GLiNER2, which reads labels of several tasks as one schema",
     "eurobert": "its positions are rotations and its norms RMSNorm",
     "funnel": "it shortens the text from layer to layer",
-    "gte": "its positions are rotations and its layers gated",
     "jina_embeddings_v3": "it has an adapter for each task inside",
     "longformer": "its attention is local",
     "luke": "it reads entities beside words",
@@ -337,8 +340,6 @@ REFUSED = {
     "mobilebert": "its layers have bottlenecks and no LayerNorm",
     "mosaic_bert": "its positions are ALiBi slopes",
     "neobert": "its positions are rotations and its norms RMSNorm",
-    "new": "its positions are rotations and its layers gated",
-    "nomic_bert": "its positions are rotations and its layers gated",
     "nystromformer": "its attention is an approximation",
     "big_bird": "its attention is sparse",
     "rembert": "its embeddings of words and of the output differ",

@@ -14,6 +14,7 @@ from bert.bodies.body import Body
 from bert.bodies.deberta import DebertaBody
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
+from bert.bodies.rotary import RotaryBody
 from bert.checkpoint.tensor_names import head_name
 from bert.config import BertConfig
 from bert.encoding import Encoding
@@ -28,6 +29,7 @@ from model_export.numpy_bodies.deberta import NumpyDeberta
 from model_export.numpy_bodies.modern import NumpyModern
 from model_export.numpy_bodies.mpnet import NumpyMpnet
 from model_export.numpy_bodies.prompted_head import PromptedHead
+from model_export.numpy_bodies.rotary import NumpyRotary
 
 BATCH_TOKENS = 2048
 """Tokens that are worked out at once: more are no faster, and take memory."""
@@ -37,6 +39,7 @@ BODIES: dict[type[Body], type[NumpyBody]] = {
     MpnetBody: NumpyMpnet,
     DebertaBody: NumpyDeberta,
     ModernBody: NumpyModern,
+    RotaryBody: NumpyRotary,
 }
 
 

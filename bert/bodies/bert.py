@@ -23,7 +23,7 @@ class BertBody(Body):
 
     def shapes(self, sizes: Sizes, *, projects: bool) -> Iterator[Shape]:
         """Yield the tensors of embeddings and layers, and of a linear layer between them where embeddings are projected."""
-        h, i = sizes.hidden_size, sizes.intermediate_size
+        h, i, bias = sizes.hidden_size, sizes.intermediate_size, self.has_biases
         yield from self._embedding_shapes(sizes)
         if projects:
             yield from layer_shapes("bert.embeddings_project", (h, sizes.embedding_width))
@@ -31,10 +31,10 @@ class BertBody(Body):
         for layer in range(sizes.num_layer_weights):
             name = f"bert.encoder.layer.{layer}"
             for part in ("self.query", "self.key", "self.value", "output.dense"):
-                yield from layer_shapes(f"{name}.attention.{part}", (h, h))
+                yield from layer_shapes(f"{name}.attention.{part}", (h, h), bias=bias)
             yield from layer_shapes(f"{name}.attention.output.LayerNorm", (h,))
-            yield from layer_shapes(f"{name}.intermediate.dense", (i, h))
-            yield from layer_shapes(f"{name}.output.dense", (h, i))
+            yield from self._intermediate_shapes(f"{name}.intermediate", sizes)
+            yield from layer_shapes(f"{name}.output.dense", (h, i), bias=bias)
             yield from layer_shapes(f"{name}.output.LayerNorm", (h,))
 
     def _embedding_shapes(self, sizes: Sizes) -> Iterator[Shape]:
@@ -48,6 +48,10 @@ class BertBody(Body):
         if width != e:
             yield WIDENING, (width, e)
         yield from layer_shapes(EMBEDDINGS_NORM, (width,))
+
+    def _intermediate_shapes(self, name: str, sizes: Sizes) -> Iterator[Shape]:
+        """Yield the tensors of a layer's widening half."""
+        yield from layer_shapes(f"{name}.dense", (sizes.intermediate_size, sizes.hidden_size))
 
     def _additional_shapes(self, sizes: Sizes) -> Iterator[Shape]:
         """Yield the tensors that a body made from BERT's has more."""

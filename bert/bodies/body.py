@@ -89,6 +89,11 @@ class Body(ABC):
         return True
 
     @property
+    def has_biases(self) -> bool:
+        """Tell whether the layers of attention, and those back to the width of the residual, have biases."""
+        return True
+
+    @property
     def has_score_terms(self) -> bool:
         """Tell whether attention's scores have terms other than products of queries and keys."""
         return False

@@ -92,6 +92,8 @@ class Family:
     """Linear layer that holds several of BERT's → how many."""
     drops_attended: bool = True
     """The output of attention goes through the dropout of `hidden_dropout_prob` before it is added."""
+    drops_gated: bool = False
+    """The product of a gated layer goes through the dropout of `hidden_dropout_prob`."""
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
     drops_answers_for_classifier: bool = False
@@ -246,10 +248,13 @@ class Family:
         if not self._has_segments(config):
             if self.has_segment_table and SEGMENTS in found and POSITIONS in found:
                 found[POSITIONS] = _with_first_row(found, POSITIONS, SEGMENTS, found[SEGMENTS])
-            has_place = SEGMENTS in found or not self.has_segment_table
+            only_row = found.get(SEGMENTS) if self.has_segment_table and POSITIONS not in found else None
+            has_place = SEGMENTS in found or not self.has_segment_table or config.get("type_vocab_size") == 0
             if self.body.reads_segments and EMBEDDING in found and has_place:
                 # Zeros in their place. Two rows: some tokenizers number the texts of a pair all the same.
                 found[SEGMENTS] = found[EMBEDDING][:2] - found[EMBEDDING][:2]
+                if only_row is not None:
+                    found[SEGMENTS] = _with_first_row(found, SEGMENTS, SEGMENTS, only_row)
         return found
 
     def _refuse_two_bodies(self, names: Iterable[str]) -> None:

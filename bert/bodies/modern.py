@@ -13,6 +13,7 @@ from bert.bodies.sizes import (
     MAX_LAYERS,
     Sizes,
     check_activation,
+    check_rotations,
     is_whole,
     plain_activation,
     require_flag,
@@ -117,13 +118,9 @@ class ModernBody(Body):
         if len(self.sliding) != layers:
             raise ConfigError(f"layer_types has {len(self.sliding)} entries and the model {layers} layers")
         require_whole("local_attention", self.local_attention, 0)
-        if sizes.head_size % 2:
-            raise ConfigError(f"attention heads of odd size ({sizes.head_size}) cannot be rotated")
+        check_rotations(sizes, self.full_theta, self.sliding_theta)
         for name in _BIASES:
             require_flag(name, getattr(self, name))
-        for theta in (self.full_theta, self.sliding_theta):
-            if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta < 1e30:
-                raise ConfigError(f"rope_theta ({theta!r}) must be a number above 0")
         if self.classifier_pooling not in _POOLINGS:
             raise ConfigError(
                 f"classifier_pooling is {self.classifier_pooling!r}; known are {', '.join(_POOLINGS)}"

@@ -60,6 +60,15 @@ def require_rate(name: str, value: object) -> None:
         raise ConfigError(f"{name} ({value}) must be at least 0 and below 1")
 
 
+def check_rotations(sizes: "Sizes", *numbers: object) -> None:
+    """Raise ConfigError for heads that cannot be rotated, or a number of rotations that must be above 0."""
+    if sizes.head_size % 2:
+        raise ConfigError(f"attention heads of odd size ({sizes.head_size}) cannot be rotated")
+    for value in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
+            raise ConfigError(f"rope_theta ({value!r}) must be a number above 0")
+
+
 MAX_LAYERS = 1000
 """A broken config may ask for a billion, which would be counted one by one."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import ConfigError
+from bert.families import family_of
 from bert.files import read_object
 from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
@@ -34,7 +35,7 @@ def describe(
     """Return the task, and remarks on what was assumed. `values` are those of `config.json`. Raises ConfigError."""
     embedder = is_embedder(folder)
     files = HubFiles(
-        config.family.bert_config(values),
+        family_of(values).bert_config(values),
         {name: tensor.shape for name, tensor in weights.items()},
         read_settings(folder),
         embedder,

@@ -73,9 +73,10 @@ class BertSelfAttention(nn.Module):
         """Shape the three projections, H to H each."""
         super().__init__()
         self.num_heads, self.dropout_prob = config.num_attention_heads, config.attention_probs_dropout_prob
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        width, bias = config.hidden_size, config.body.has_biases
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
 
     def _heads(self, projected: Tensor) -> Tensor:
         batch, tokens, width = projected.shape

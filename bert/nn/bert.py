@@ -50,7 +50,7 @@ class BertResidual(nn.Module):
     def __init__(self, config: BertConfig, inner_size: int, *, drops: bool = True) -> None:
         """Shape the projection, `inner_size` to H; `drops` is False for a body without dropout here."""
         super().__init__()
-        self.dense = nn.Linear(inner_size, config.hidden_size)
+        self.dense = nn.Linear(inner_size, config.hidden_size, bias=config.body.has_biases)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob if drops else 0.0)
 
@@ -93,11 +93,13 @@ class BertIntermediate(nn.Module):
 class BertLayer(nn.Module):
     """Attention, then feed-forward, each with its residual and LayerNorm after it (post-LN)."""
 
-    def __init__(self, config: BertConfig, attention: type[BertSelfAttention]) -> None:
+    def __init__(
+        self, config: BertConfig, attention: type[BertSelfAttention], intermediate: type[nn.Module]
+    ) -> None:
         """Name the parts as checkpoints do; `attention` is the class of the first one's core."""
         super().__init__()
         self.attention = BertAttention(config, attention)
-        self.intermediate = BertIntermediate(config)
+        self.intermediate = intermediate(config)
         self.output = BertResidual(config, config.intermediate_size)
 
     def forward(self, hidden: Tensor, seen: Any) -> Tensor:
@@ -110,11 +112,18 @@ class BertLayer(nn.Module):
 class BertLayers(LayerStack):
     """The stack of L layers, some of which may share their weights."""
 
-    def __init__(self, config: BertConfig, attention: type[BertSelfAttention] = BertSelfAttention) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        attention: type[BertSelfAttention] = BertSelfAttention,
+        intermediate: type[nn.Module] = BertIntermediate,
+    ) -> None:
         """Make the layers that have weights of their own."""
         super().__init__()
         self.config, self.order = config, config.layer_order
-        self.layer = nn.ModuleList(BertLayer(config, attention) for _ in range(config.num_layer_weights))
+        self.layer = nn.ModuleList(
+            BertLayer(config, attention, intermediate) for _ in range(config.num_layer_weights)
+        )
 
     def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
         """Map embeddings (B, T, H) to the last layer's output (B, T, H)."""

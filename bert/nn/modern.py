@@ -233,10 +233,10 @@ class ModernHead(nn.Module):
         return normalised
 
 
-def rotation(position_ids: Tensor, theta: float, head_size: int) -> Rotation:
+def rotation(position_ids: Tensor, theta: float, head_size: int, divisor: float = 1.0) -> Rotation:
     """Return the cosines and sines of places (B or 1, T), by which queries and keys are rotated."""
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=position_ids.device) / head_size
-    angles = position_ids[:, None, :, None].float() * (1.0 / theta**exponents)
+    angles = position_ids[:, None, :, None].float() * (1.0 / theta**exponents / divisor)
     return angles.cos(), angles.sin()
 
 

@@ -9,6 +9,7 @@ from bert.bodies.body import Body
 from bert.bodies.deberta import DebertaBody
 from bert.bodies.modern import ModernBody
 from bert.bodies.mpnet import MpnetBody
+from bert.bodies.rotary import RotaryBody
 from bert.config import BertConfig
 from model_export.graph.bert import layers as bert_layers
 from model_export.graph.bert.cpu_ops import CpuOps
@@ -20,6 +21,7 @@ from model_export.graph.modern.cpu_ops import ModernCpuOps
 from model_export.graph.modern.cuda_ops import ModernCudaOps
 from model_export.graph.modern.int8_ops import ModernInt8Ops
 from model_export.graph.mpnet import MpnetCudaOps, MpnetInt8Ops, MpnetRows
+from model_export.graph.rotary import RotaryCpuOps, RotaryCudaOps, RotaryInt8Ops
 
 MAX_SCORES = 2**26
 """Largest number of a head's scores in a run of several texts on a GPU, those of one text of 8,192 tokens."""
@@ -44,6 +46,7 @@ class GraphBody:
 GRAPH_BODIES: dict[type[Body], GraphBody] = {
     BertBody: GraphBody(CpuOps, Int8Ops, CudaOps),
     MpnetBody: GraphBody(MpnetRows, MpnetInt8Ops, MpnetCudaOps),
+    RotaryBody: GraphBody(RotaryCpuOps, RotaryInt8Ops, RotaryCudaOps),
     DebertaBody: GraphBody(
         deberta.DebertaCpuOps,
         deberta.DebertaInt8Ops,

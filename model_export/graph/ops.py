@@ -1,6 +1,7 @@
 """Operators shared by the graphs of all bodies and devices. T tokens, H width."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,12 +67,16 @@ class GraphOps(ABC):
         parameters += [] if bias is None else [self.w.constant(f"{name}.bias", bias)]
         return self.w.node("Gemm", x, *parameters)
 
-    def joined_projections(self, name: str) -> tuple[str, str]:
+    def joined_projections(self, name: str) -> list[str]:
         """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
-        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
-        return self.constant(f"{name}.weight", weight), self.constant(f"{name}.bias", bias)
+        return self.joined_parameters(name, [f"{name}.{part}" for part in ("query", "key", "value")])
+
+    def joined_parameters(self, name: str, layers: Sequence[str]) -> list[str]:
+        """Write the weights of linear layers side by side, and their biases where they have such, under a name."""
+        weight = np.concatenate([self.weights[f"{layer}.weight"].T for layer in layers], axis=1)
+        biases = [self.weights[f"{layer}.bias"] for layer in layers if f"{layer}.bias" in self.weights]
+        bias = [self.constant(f"{name}.bias", np.concatenate(biases))] if biases else []
+        return [self.constant(f"{name}.weight", weight), *bias]
 
     def norm(self, x: str, name: str) -> str:
         """Write LayerNorm(x); shapes stay."""

@@ -30,7 +30,7 @@ class NumpyBert(NumpyBody):
                 x + self.linear(attended, f"{name}.attention.output.dense"),
                 f"{name}.attention.output.LayerNorm",
             )
-            wide = ACTIVATIONS[self.config.hidden_act](self.linear(x, f"{name}.intermediate.dense"))
+            wide = self._widened(x, f"{name}.intermediate")
             x = self.norm(x + self.linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
             if place == 0:
                 x = self._after_first(embedded, x, lengths)
@@ -71,6 +71,10 @@ class NumpyBert(NumpyBody):
         """Return the scores (A, T, T) of queries and keys (A, T, D)."""
         scores = query @ key.swapaxes(1, 2)
         return scores * np.float32(float(self.config.head_size**-0.5))
+
+    def _widened(self, x: Floats, name: str) -> Floats:
+        """Return the feed-forward layer's first half, (T, I)."""
+        return ACTIVATIONS[self.config.hidden_act](self.linear(x, f"{name}.dense"))
 
     def _after_first(self, embedded: Floats, x: Floats, lengths: Lengths) -> Floats:
         """Return what the second layer reads, of the embeddings and the first layer's output (T, H)."""

@@ -58,18 +58,18 @@ def _attention(joined: Floats, heads: int, theta: float, window: int) -> Floats:
     places = np.arange(tokens)
     hidden = np.abs(places[:, None] - places) > window
     rows = []
-    for query, key, value in zip(_rotated(parts[0], theta), _rotated(parts[1], theta), parts[2], strict=True):
+    for query, key, value in zip(rotated(parts[0], theta), rotated(parts[1], theta), parts[2], strict=True):
         scores = query @ key.T / np.float32(math.sqrt(size))
         scores[hidden] = -np.inf
         rows.append(softmax(scores) @ value)
     return np.concatenate(rows, axis=-1)
 
 
-def _rotated(x: Floats, theta: float) -> Floats:
+def rotated(x: Floats, theta: float, divisor: float = 1.0) -> Floats:
     """Rotate (A, T, D) by the tokens' places: each feature of the first half with one of the second."""
     half = x.shape[-1] // 2
     # In float32, as models learned them: at place 8,000 that is up to 0.0005 from the exact angle.
-    frequencies = 1 / np.float32(theta ** (np.arange(half) / half))
+    frequencies = 1 / np.float32(theta ** (np.arange(half) / half)) / np.float32(divisor)
     angles = np.arange(x.shape[1], dtype=np.float32)[:, None] * frequencies
     cos, sin = np.cos(angles), np.sin(angles)
     first, second = x[..., :half], x[..., half:]

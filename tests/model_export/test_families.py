@@ -1,5 +1,6 @@
 """Checkpoints of BERT's relatives from the folder to the bundle: their graphs answer as `transformers` does."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "deberta-v2",
         {"conv_kernel_size": 5, "conv_groups": 2, "num_hidden_layers": 1, "position_buckets": 32},
     ),
+    "nomic_bert": ("nomic_bert", {}),
+    "gte with segments, scaled": (
+        "gte",
+        {
+            "type_vocab_size": 2,
+            "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 900.0},
+        },
+    ),
 }
 """Shapes that a family's usual one leaves out."""
 SHAPES_BY_HEAD = [
@@ -103,6 +112,16 @@ def test_8_bits_stay_near_the_checkpoint(name: str, model_type: str, tmp_path: P
     found = np.concatenate(exported.packed(texts))
     theirs = np.concatenate([their_answers(model, checkpoint.spec, text) for text in texts])
     assert np.linalg.norm(found - theirs) < 0.1 * np.linalg.norm(theirs)
+
+
+def test_long_rows_of_rotations_answer_as_transformers(tmp_path: Path) -> None:
+    spec = replace(SPECS["similarity"], max_tokens=640)
+    model = write_relative(tmp_path, "nomic_bert", spec, max_position_embeddings=640)
+    checkpoint, texts = read_checkpoint(tmp_path), [random_text(spec, tokens) for tokens in (640, 300, 7)]
+    theirs = [their_answers(model, spec, text) for text in texts]
+    assert farthest(theirs, Fp32(checkpoint, ()).packed(texts)) < 1e-5
+    eight_bits = Int8(checkpoint, texts)
+    assert farthest(eight_bits.alone(texts), eight_bits.packed(texts)) < 1e-6
 
 
 @pytest.mark.parametrize(("shape", "name"), SHAPES_BY_HEAD)

@@ -29,6 +29,8 @@ CLASSES = {
     "modernbert": "ModernBert",
     "deberta": "Deberta",
     "deberta-v2": "DebertaV2",
+    "nomic_bert": "NomicBert",
+    "gte": "Gte",
 }
 """`model_type` → beginning of the class names."""
 KINDS: dict[str, Any] = {
@@ -87,6 +89,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "share_att_key": True,
         "norm_rel_ebd": "layer_norm",
     },
+    "nomic_bert": _SHAPE,
+    "gte": {**_SHAPE, "pad_token_id": 0},
 }
 _DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 DROPOUT = {

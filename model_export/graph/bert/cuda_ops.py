@@ -97,7 +97,7 @@ class CudaOps(GraphOps):
             self.w.node("MatMul", x, weight),
             residual,
             *self.norm_parameters(norm),
-            self.tensor(f"{dense}.bias"),
+            *([self.tensor(f"{dense}.bias")] if f"{dense}.bias" in self.weights else []),
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )

@@ -79,6 +79,8 @@ class Int8Ops(CpuOps):
     """Writes the encoder's linear layers, and those of a large head, as 8-bit products; attention stays float32."""
 
     smoothing, fixed_smoothing = SMOOTHING, FIXED_SMOOTHING
+    is_gated = False
+    """The feed-forward layer's first half is a product of both signs, already smoothed."""
 
     def __init__(
         self, writer: GraphWriter, config: BertConfig, weights: Weights, calibration: Calibration
@@ -148,7 +150,7 @@ class Int8Ops(CpuOps):
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + residual), where the residual already holds the bias b; (T, in) → (T, H)."""
         linear = self._from_checkpoint(dense)
-        if dense.endswith(".attention.output.dense"):
+        if dense.endswith(".attention.output.dense") or self.is_gated:
             factors = self._factors(linear)
             linear = replace(linear, weight=linear.weight * factors[:, None], inputs=linear.inputs / factors)
             quantised, scale, zero = self._quantised_signed(x)
@@ -163,7 +165,7 @@ class Int8Ops(CpuOps):
         dense = next(self._residual_denses, None)
         if dense is None:
             return super().norm_parameters(name)
-        shift = self.weights[f"{name}.bias"] + self.weights[f"{dense}.bias"]
+        shift = self.weights[f"{name}.bias"] + self.weights.get(f"{dense}.bias", np.float32(0))
         # A norm of several layers may be followed by different ones.
         kept = f"{name}.bias.residual.{dense}" if self.config.shares_layers else f"{name}.bias.residual"
         return [self.tensor(f"{name}.weight"), self.w.constant(kept, shift)]

@@ -40,7 +40,7 @@ class ModernCpuOps(ModernOps, CpuOps):
         self._width = w.node("Squeeze", w.node("Shape", "input_ids", start=1, end=2))
         self._places = w.node("Cast", w.node("Reshape", "position_ids", tokens), to=TensorProto.INT64)
         self._long = LongRows(w, self.config, self._row_shape)
-        kinds = sorted(set(self.body.sliding))
+        kinds = sorted(set(self.sliding))
         # Not above the block of a product: by blocks a text that is longer gets other bits.
         short = {**SHORT, True: min(SHORT[True], product_block(self.config.head_size))}
         self._is_long = {sliding: self._is_wider(short[sliding]) for sliding in kinds}
@@ -68,7 +68,7 @@ class ModernCpuOps(ModernOps, CpuOps):
     def attend(self, query: str, key: str, value: str, layer: int) -> str:
         """Write attention of queries and keys that are not yet rotated; (T, H) each to the same."""
         query, key = (self._rotated(x, self._places, layer) for x in (query, key))
-        sliding = self.body.sliding[layer]
+        sliding = self.sliding[layer]
         (attended,) = self.w.choose(
             self._is_long[sliding],
             lambda: self._long.attend(query, key, value, self._masks[True] if sliding else ""),
@@ -137,13 +137,13 @@ class ModernCpuOps(ModernOps, CpuOps):
         """Write which pairs of places are within the window."""
         distance = self.w.node("Abs", self.w.node("Sub", queries, keys))
         return self.w.node(
-            "LessOrEqual", distance, self.w.constant("window", np.array(self.body.window, np.int64))
+            "LessOrEqual", distance, self.w.constant("window", np.array(self.config.body.window, np.int64))
         )
 
     def _mask_of_heads(self, texts: str, layer: int) -> str:
         """Write what is added to the scores of queries of these texts (R, Q), (R, 1, Q, S)."""
         mask = self._bias(texts)
-        if not self.body.sliding[layer]:
+        if not self.sliding[layer]:
             return mask
         w = self.w
         queries = w.node("Mod", w.node("Cast", "row_heads", to=TensorProto.INT64), self._width)

@@ -19,7 +19,7 @@ class ModernCudaOps(ModernOps, CudaOps):
         self._places = w.node(
             "Unsqueeze", w.node("Cast", "position_ids", to=TensorProto.INT64), w.constant("axis_1", [1])
         )
-        self._masks = [[], [self._window_mask()]] if any(self.body.sliding) else [[]]
+        self._masks = [[], [self._window_mask()]] if any(self.sliding) else [[]]
         return w.node("Gather", self.tensor(EMBEDDING), "input_ids")
 
     def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
@@ -45,7 +45,7 @@ class ModernCudaOps(ModernOps, CudaOps):
         return self.w.node(
             "PackedMultiHeadAttention",
             *(self._rotated(query, layer), self._rotated(key, layer), value, ""),
-            *("token_offset", "cumulative_lengths", *self._masks[self.body.sliding[layer]]),
+            *("token_offset", "cumulative_lengths", *self._masks[self.sliding[layer]]),
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
@@ -79,7 +79,9 @@ class ModernCudaOps(ModernOps, CudaOps):
         distance = w.node(
             "Abs", w.node("Sub", w.node("Unsqueeze", places, w.constant("axis_1", [1])), places)
         )
-        near = w.node("LessOrEqual", distance, w.constant("window", np.array(self.body.window, np.int32)))
+        near = w.node(
+            "LessOrEqual", distance, w.constant("window", np.array(self.config.body.window, np.int32))
+        )
         numbers = (np.array(number, np.float16) for number in (0, MASKED_SCORE))
         allowed, masked = (w.constant(f"mask_{number:g}", number) for number in numbers)
         return w.node("Unsqueeze", w.node("Where", near, allowed, masked), w.constant("axes_0_1", [0, 1]))

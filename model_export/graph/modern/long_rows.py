@@ -4,6 +4,7 @@ T = R * S tokens, H width, B tokens in a block, N blocks of all rows, M blocks o
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from onnx import TensorProto
@@ -26,8 +27,11 @@ class LongRows:
     def __init__(self, writer: GraphWriter, config: BertConfig, row_shape: str) -> None:
         """`row_shape` is the tensor (R, S, H)."""
         self._w, self._config, self._row_shape = writer, config, row_shape
-        self._window = ModernBody.of(config.body).window
-        self._block = block_size(config)
+        self._window = config.body.window
+
+    @cached_property
+    def _block(self) -> int:
+        return block_size(self._config)
 
     def mask(self, sliding: bool) -> Sequence[str]:
         """Write what is added to the scores of blocks, (N, 1, B, 3B); nothing of use for layers without a window."""
