@@ -17,6 +17,7 @@ from service.settings import ServeSettings
 from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
+from training.mining.settings import MineSettings
 from training.pretraining.settings import PretrainSettings
 from training.settings import FinetuneSettings
 
@@ -59,6 +60,7 @@ def test_help_and_a_settings_error_load_no_heavy_library(command: str) -> None:
         (FinetuneSettings, "task: ner\noutput_dir: out\nlora: {rank: 4}\n"),
         (EvaluateSettings, "checkpoints: [a]\ntasks: {a: a.yaml}\noutput_dir: out\n"),
         (AverageSettings, "checkpoints: [a, b]\noutput_dir: out\nadapter_rank: 64\n"),
+        (MineSettings, "pairs: [a.csv]\noutput: b.jsonl\n"),
         (ExportSettings, "checkpoint: a\nout: b\n"),
         (PredictSettings, "paths: [a, b]\nout: c\ntop_k: 2\n"),
         (ServeSettings, "bundles: [a]\napi_key: correct-horse\n"),

@@ -17,6 +17,7 @@ from service.settings import ServeSettings
 from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
+from training.mining.settings import MineSettings
 from training.pretraining.settings import PretrainSettings
 from training.settings import FinetuneSettings
 
@@ -26,6 +27,7 @@ COMMANDS: tuple[type[CommandSettings], ...] = (
     FinetuneSettings,
     EvaluateSettings,
     AverageSettings,
+    MineSettings,
     ExportSettings,
     PrepareSettings,
     PretrainSettings,

@@ -38,6 +38,7 @@ from training.corpus.settings import PrepareSettings
 from training.evaluation.runs import read_task
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.settings import from_command_line as read_evaluate
+from training.mining.settings import MineSettings
 from training.pretraining.settings import PretrainSettings
 from training.settings import FinetuneSettings
 
@@ -47,6 +48,7 @@ SETTINGS: dict[str, type[CommandSettings]] = {
     "bert-finetune": FinetuneSettings,
     "bert-evaluate": EvaluateSettings,
     "bert-average": AverageSettings,
+    "bert-mine": MineSettings,
     "bert-export": ExportSettings,
     "bert-predict": PredictSettings,
     "bert-serve": ServeSettings,
@@ -77,6 +79,7 @@ NEEDED = {
     "bert-finetune": ["--task", "ner", "--output-dir", "x"],
     "bert-evaluate": ["--checkpoint", "x", "--task", "x=x.yaml"],
     "bert-average": ["--checkpoints", "x", "--output-dir", "x"],
+    "bert-mine": ["--pairs", "x", "--output", "x"],
     "bert-export": ["--checkpoint", "x", "--out", "x"],
     "bert-predict": ["x", "x", "--out", "x"],
     "bert-serve": [],

@@ -1,0 +1,1 @@
+"""Hard negatives: texts that a model takes for the right one."""
