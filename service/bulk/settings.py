@@ -132,7 +132,7 @@ class PredictSettings(CommandSettings):
     @classmethod
     def _split_commas(cls, value: object) -> object:
         parts = [value] if isinstance(value, str) else value
-        if not isinstance(parts, list):
+        if not isinstance(parts, list) or any(isinstance(part, list | dict) for part in parts):
             return value
         return [name.strip() for part in parts for name in str(part).split(",") if name.strip()]
 

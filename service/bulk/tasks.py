@@ -67,6 +67,9 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{first['loc'][0]}: {first['msg']}") from None
+    for name in task.request.nested.difference(read):
+        if any(isinstance(each, list) for each in getattr(request, name) or ()):
+            raise ConfigError(f"{name}: has a list for each text, and here one list holds for all rows")
     return BulkTask(read, columns, partial(_predict, task, request, columns))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from service.bulk.command import SOME_BAD, main
 from service.bulk.journal import Journal
@@ -348,6 +349,12 @@ def test_every_option_of_every_task_is_a_setting() -> None:
     assert {f"{name}_column" for name in FIELDS} == {name for name in fields if name.endswith("_column")}
     given = PredictSettings(paths=["a", "b"], out="c", aggregation="none", labels="PER, LOC", truncate=True)
     assert given.options == {"aggregation": "none", "labels": ["PER", "LOC"], "truncate": True}
+
+
+def test_a_list_of_labels_for_each_row_is_refused_and_not_split() -> None:
+    nested: Any = [["a", "b"], ["c"]]
+    with pytest.raises(ValidationError, match=r"labels\.0\n.*valid string"):
+        PredictSettings(paths=["a", "b"], out="c", labels=nested)
 
 
 def test_a_file_without_rows_gives_one_without_rows(bundles: Path, tmp_path: Path) -> None:

@@ -151,6 +151,8 @@ def test_a_model_of_inference_takes_labels(tmp_path: Path) -> None:
     spec = TaskSpec("classification", ("entailment", "contradiction"), pair=True, max_tokens=tiny.MAX_TOKENS)
     tiny.write_tiny_bundle(tmp_path / "nli", "nli", spec, 7)
     rows = [{"text": "a film"}, {"text": "munich"}]
+    with pytest.raises(ConfigError, match="labels: has a list for each text, and here one list holds"):
+        Predictor(tmp_path / "nli", labels=[["warm", "dull"]])
     with Predictor(tmp_path / "nli", labels=["warm", "dull"]) as opened:
         found = [each.columns for each in opened.predict(rows)]
     assert all(each.keys() == {"label", "score"} and each["label"] in ("warm", "dull") for each in found)
