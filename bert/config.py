@@ -16,8 +16,7 @@ from bert.files import read_object
 # Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
 _FOREIGN_KEYS = {
     "alibi_starting_size": "its positions are ALiBi slopes, not learned embeddings",
-    "auto_map": "its model is Python code that comes with the checkpoint, which is never run; delete the key if "
-    "the weights need none of it",
+    "lora_adaptations": "it has an adapter for each task inside, as jina-embeddings-v3 does",
 }
 # The same of keys whose value may be empty.
 _FOREIGN_VALUES = {
@@ -63,6 +62,16 @@ def refuse_other_graphs(values: Mapping[str, Any], family: Family) -> None:
     for key, needed in family.config_required.items():
         if (found := values.get(key, needed)) != needed:
             raise UnsupportedModelError(f"{key} is {found!r}; only {needed!r} is read")
+
+
+def remark_on_code(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a remark where a `config.json` names Python code of the checkpoint's own; nothing else looks at the key."""
+    if not values.get("auto_map"):
+        return ()
+    family = values.get("model_type", "bert")
+    return (
+        f"config.json has auto_map: the checkpoint's own Python code is not run, its weights are read as {family!r}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

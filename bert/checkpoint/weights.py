@@ -20,7 +20,7 @@ from bert.checkpoint.gliner import GLINER_CONFIG, LABELS_TOKENIZER, base_folder,
 from bert.checkpoint.tensor_names import LSTM, Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
-from bert.config import BertConfig, read_values
+from bert.config import BertConfig, read_values, remark_on_code
 from bert.errors import CheckpointError, ConfigError
 from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular, read_object
 from bert.tasks.registry import TASKS
@@ -266,6 +266,7 @@ def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Wei
         own, tokenizer = tokenizer, lower_cased(folder, tokenizer)
         remarks = remarks if tokenizer is own else ()
         weights |= _dense_weights(folder) if spec.dense else {}
+    remarks = (*remark_on_code(read_values(folder)), *remarks)
     return Checkpoint(config, spec, weights, tokenizer, _sources(folder), remarks)
 
 

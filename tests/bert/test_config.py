@@ -79,7 +79,17 @@ def test_the_packaged_config_is_read(minilm: Path) -> None:
         ({"quantization_config": {"bits": 4}}, "'quantization_config': its weights are quantised"),
         ({"use_task_id": True}, "an ERNIE that was saved as a BERT: set model_type to 'ernie'"),
         ({"model_type": "bert", "alibi_starting_size": 512}, "positions are ALiBi slopes"),
-        ({"auto_map": {"AutoModel": "code.Model"}}, "Python code that comes with the checkpoint"),
+        ({"auto_map": {"AutoModel": "code.Model"}, "model_type": "bert2"}, "model_type is 'bert2', which is"),
+        (
+            {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "lora_adaptations": ["a"]},
+            "it has an adapter for each task inside, as jina-embeddings-v3 does",
+        ),
+        ({"model_type": "xlm-roberta", "position_embedding_type": "rotary"}, "'rotary'; plain BERT has"),
+        ({"model_type": "jina_embeddings_v3"}, "'jina_embeddings_v3', which is not read: it has an adapter"),
+        (
+            {"model_type": "eurobert"},
+            "'eurobert', which is not read: its positions are rotations and its norms",
+        ),
         ({"position_embedding_type": "relative_key"}, "plain BERT has 'absolute'"),
         ({"is_decoder": True}, "an encoder is needed"),
     ],

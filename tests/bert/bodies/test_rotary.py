@@ -155,6 +155,22 @@ def test_published_names_and_those_of_transformers_are_the_same_tensors(
     assert all(np.array_equal(found[name], tensor) for name, tensor in expected.items())
 
 
+def test_code_of_a_known_family_is_told_and_not_run(tmp_path: Path) -> None:
+    write_relative(tmp_path, "gte", SPECS["classification"])
+    file = tmp_path / "config.json"
+    code = {"AutoModel": "modeling.NewModel", "AutoConfig": "configuration.NewConfig"}
+    published = {"model_type": "new", "architectures": ["NewForSequenceClassification"], "auto_map": code}
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | published), encoding="utf-8")
+    for name in ("modeling", "configuration"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('run')", encoding="utf-8")
+    checkpoint = read_checkpoint(tmp_path)
+    assert (checkpoint.spec.task, checkpoint.config.model_type) == ("classification", "gte")
+    said = (
+        "config.json has auto_map: the checkpoint's own Python code is not run, its weights are read as 'new'"
+    )
+    assert said in checkpoint.remarks
+
+
 def test_segments_of_one_row_and_of_none_are_read() -> None:
     row = np.arange(4, dtype=np.float32)[None]
     words = {"embeddings.word_embeddings.weight": np.ones((3, 4), np.float32)}

@@ -171,7 +171,7 @@ def test_two_programs_download_a_file_once(hub: LocalHub, variables: dict[str, s
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"auto_map": {"AutoModel": "modeling.Model"}}, "'auto_map'"),
+        ({"alibi_starting_size": 512}, "'alibi_starting_size'"),
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
     ],
 )
