@@ -58,7 +58,7 @@ def test_after_sigterm_ready_says_no_and_what_is_in_flight_is_answered(bundles: 
     with started("--bundles", str(bundles / "names"), "--drain-s", "1") as process:
         url = address(process.until("Ctrl-C"))
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as slow:
+        with socket.create_connection((host, int(port)), timeout=60) as slow:
             body = b'{"text": "angela merkel"}'
             head = (
                 "POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: "

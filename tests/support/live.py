@@ -96,7 +96,7 @@ class Live(Client):
         return self.metric(name, **labels)
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Wait for something that another thread brings about; on a busy machine that takes long."""
     end = time.monotonic() + timeout_s
     while not condition():

@@ -42,7 +42,7 @@ class Process:
     def until(self, text: str, *, errors: bool = False) -> str:
         """Return the output, or standard error, so far, once it has a text."""
         lines = self.errors if errors else self.lines
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while time.monotonic() < end and not any(text in line for line in lines):
             assert self.popen.poll() is None, self.error()
             time.sleep(0.01)
@@ -54,7 +54,7 @@ class Process:
 
     def error(self) -> str:
         """Return all of standard error, once the process has ended."""
-        self.error_reader.join(60)
+        self.error_reader.join(120)
         return "".join(self.errors)
 
 
@@ -65,9 +65,9 @@ def started(*arguments: str, command: Sequence[str] = COMMAND, **variables: str)
         yield process
     finally:
         process.popen.kill()
-        process.popen.wait(10)
-        process.reader.join(10)
-        process.error_reader.join(10)
+        process.popen.wait(60)
+        process.reader.join(60)
+        process.error_reader.join(60)
         assert process.popen.stdout is not None and process.popen.stderr is not None
         process.popen.stdout.close()
         process.popen.stderr.close()

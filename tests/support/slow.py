@@ -15,11 +15,14 @@ class GatedEngine:
     inner: Engine
     gate: threading.Event = field(default_factory=threading.Event)
     batches: int = 0
+    tokens: list[int] = field(default_factory=list)
+    """Tokens of each text, in the order in which they came."""
     error: Exception | None = None
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         self.batches += 1
-        assert self.gate.wait(20)
+        self.tokens += [len(each.ids) for each in encodings]
+        assert self.gate.wait(120)
         if self.error is not None:
             raise self.error
         return self.inner.run(encodings)

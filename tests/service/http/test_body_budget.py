@@ -82,7 +82,7 @@ def test_memory_is_released_once_when_most_of_what_was_held_is_free() -> None:
 
 def begin(stack: ExitStack, client: Client, path: str, body: bytes, kind: str = JSON) -> socket.socket:
     """Send a request that lacks its end."""
-    raw = stack.enter_context(socket.create_connection(client.connect_to(), timeout=20))
+    raw = stack.enter_context(socket.create_connection(client.connect_to(), timeout=60))
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ncontent-length: {MAX_BODY}\r\n\r\n"
     raw.sendall(head.encode() + body)
     return raw
@@ -138,7 +138,7 @@ def test_bytes_that_wait_behind_a_running_request_are_held(small: Live) -> None:
     first, second = HEAD % 18 + b'{"text": "a film"}', HEAD % len(HALF) + HALF
     with gated(small, "mood") as engine, ExitStack() as stack:
         for _ in range(8):
-            raw = stack.enter_context(socket.create_connection(small.connect_to(), timeout=20))
+            raw = stack.enter_context(socket.create_connection(small.connect_to(), timeout=60))
             raw.sendall(first + second)
         eventually(lambda: held(small) > MAX_BODIES // 2)
         engine.gate.set()
@@ -157,7 +157,7 @@ def test_a_body_that_its_handler_has_read_is_counted_once(small: Live) -> None:
 
 
 def test_a_refused_head_is_not_held_while_its_connection_stays_open(small: Live) -> None:
-    with socket.create_connection(small.connect_to(), timeout=20) as raw:
+    with socket.create_connection(small.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"a" * MAX_BODY)
         assert statuses(raw.recv(65536)) == [431]
         assert small.server.server_state.connections
@@ -191,7 +191,7 @@ def test_the_memory_of_a_frontend_is_bounded_and_given_back(bundles: Path) -> No
         running.post("/classify", TEXT)
         before = memory_kib(frontend, "VmRSS")
         for _ in range(100):
-            raw = stack.enter_context(socket.create_connection(running.connect_to(), timeout=20))
+            raw = stack.enter_context(socket.create_connection(running.connect_to(), timeout=60))
             raw.sendall(HEAD % 2**20 + b"a" * (2**20 - 1))
         assert running.get("/health/live").status == 200
         assert running.metric("bert_requests_rejected_total", reason="bodies_full") > 80

@@ -276,7 +276,7 @@ def test_no_connection_holds_the_event_loop(live: Live, name: str) -> None:
     expected, flood = FLOODS[name]
 
     def send() -> int:
-        with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        with socket.create_connection(live.connect_to(), timeout=60) as raw:
             raw.sendall(flood)
             return statuses(read_all(raw))[-1]
 

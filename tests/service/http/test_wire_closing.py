@@ -78,7 +78,7 @@ def test_other_refusals_read_a_large_body_and_go_on(bundles: Path, live: Live, s
 
 @pytest.mark.parametrize("sends", ["nothing", "on"])
 def test_a_refused_client_that_does_not_close_is_cut_off(strict: Live, sends: str) -> None:
-    with socket.create_connection(strict.connect_to(), timeout=20) as raw:
+    with socket.create_connection(strict.connect_to(), timeout=60) as raw:
         began = time.monotonic()
         raw.sendall(HEAD + b"content-length: 1000000000\r\n\r\n")
         assert read_all(raw).startswith(b"HTTP/1.1 413 ")
@@ -97,7 +97,7 @@ def test_what_is_read_for_nothing_is_bounded(
 ) -> None:
     monkeypatch.setattr("service.http.lingering.MAX_DISCARDED_BYTES", MIB)
     head = HEAD.replace(b"application/json", kind) + b"content-length: 1000000000\r\n\r\n"
-    with socket.create_connection(live.connect_to(), timeout=20) as raw, pytest.raises(OSError):
+    with socket.create_connection(live.connect_to(), timeout=60) as raw, pytest.raises(OSError):
         raw.sendall(head)
         for _ in range(1000):
             raw.sendall(b" " * MIB)
@@ -109,7 +109,7 @@ def test_what_is_read_for_nothing_counts_for_each_request_by_itself(
     monkeypatch.setattr("service.http.lingering.MAX_DISCARDED_BYTES", MIB)
     size = MIB * 3 // 4
     head = HEAD.replace(b"application/json", b"text/plain") + b"content-length: %d\r\n\r\n" % size
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         for _ in range(4):
             raw.sendall(head)
             assert raw.recv(65536).startswith(b"HTTP/1.1 415 ")
@@ -185,7 +185,7 @@ def stopped_while_clients_wait(
 
         def connect() -> None:
             for _ in range(clients):
-                waiting.append(stack.enter_context(socket.create_connection(live.connect_to(), timeout=20)))
+                waiting.append(stack.enter_context(socket.create_connection(live.connect_to(), timeout=60)))
                 waiting[-1].sendall(GET)
 
         def busy(_: object) -> None:

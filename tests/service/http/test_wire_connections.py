@@ -28,7 +28,7 @@ def hasty(bundles: Path) -> Iterator[Live]:
 )
 def test_a_head_without_an_end_is_refused(live: Live, start: bytes) -> None:
     part = b"a" * 1000 if not start.endswith(b"\r\n") else b"x-many: 1\r\n" * 100
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(start)
         for _ in range(MAX_HEAD_BYTES // 1000):
             raw.sendall(part)
@@ -48,7 +48,7 @@ def test_a_large_head_is_refused_though_its_end_arrives_with_it(live: Live, wher
     request = (
         GET.replace(b" /", b" /" + many, 1) if where == "path" else GET[:-2] + b"x: " + many + b"\r\n\r\n"
     )
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(request)
         assert read_all(raw).startswith(b"HTTP/1.1 431 ")
 
@@ -61,7 +61,7 @@ def test_a_head_within_the_limit_and_a_large_body_after_it_are_read(live: Live) 
 def test_a_client_that_asks_whether_to_go_on_is_told(live: Live) -> None:
     body = b'{"text": "angela"}'
     head = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(head + b"content-length: %d\r\n\r\n" % len(body))
         assert raw.recv(1000).startswith(b"HTTP/1.1 100 ")
         raw.sendall(body)
@@ -69,14 +69,14 @@ def test_a_client_that_asks_whether_to_go_on_is_told(live: Live) -> None:
 
 
 def test_an_answers_head_and_body_leave_together(live: Live) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         for _ in range(20):
             raw.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
             assert raw.recv(10_000).endswith(b'{"status":"live"}')
 
 
 def test_an_answer_without_a_body_has_its_head_and_the_next_follows(live: Live) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         asked = b"HEAD /health/live HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /health/live HTTP/1.1\r\nhost: x\r\n"
         raw.sendall(b"".join(asked) + b"connection: close\r\n\r\n")
         first, second, body = read_all(raw).split(b"\r\n\r\n")
@@ -92,7 +92,7 @@ def test_an_offer_to_speak_another_protocol_is_passed_over(live: Live, protocol:
         + protocol
         + b"\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
     )
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         for _ in range(2):
             raw.sendall(ASK + offer + BODY)
             assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
@@ -106,7 +106,7 @@ def test_an_offer_that_arrives_in_two_segments_is_passed_over(live: Live, cut: i
     """Cut within, before and after the line that makes the offer."""
     head = ASK + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
     middle = head.index(b"Upgrade: h2c") - 20 + cut
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(head[:middle])
         time.sleep(0.02)
         raw.sendall(head[middle:] + BODY)
@@ -116,7 +116,7 @@ def test_an_offer_that_arrives_in_two_segments_is_passed_over(live: Live, cut: i
 def test_an_offer_in_a_pipelined_request_is_passed_over(live: Live) -> None:
     offer = ASK + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + BODY
     last = ASK + b"Connection: close\r\n\r\n" + BODY
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(offer * 5 + last)
         assert read_all(raw).count(b"HTTP/1.1 200 ") == 6
 
@@ -128,7 +128,7 @@ def test_an_offer_in_a_body_or_a_path_is_left_as_it_is(live: Live) -> None:
 
 
 def test_connect_is_not_for_here(live: Live) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"CONNECT elsewhere.example:443 HTTP/1.1\r\nhost: elsewhere.example\r\n\r\n\x16\x03\x01")
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -139,7 +139,7 @@ def test_connect_is_not_for_here(live: Live) -> None:
 )
 def test_a_request_that_does_not_name_one_host_is_malformed(live: Live, host: bytes) -> None:
     """RFC 9112, 3.2."""
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET /health/live HTTP/1.1\r\n" + host + b"\r\n")
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -148,19 +148,19 @@ def test_a_request_that_does_not_name_one_host_is_malformed(live: Live, host: by
 
 @pytest.mark.parametrize("host", [b"", b"a", b"a:80", b"[::1]:8000", b"a_b.example"])
 def test_hosts_that_are_well_formed(live: Live, host: bytes) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET /health/live HTTP/1.1\r\nhost: " + host + b"\r\nconnection: close\r\n\r\n")
         assert read_all(raw).startswith(b"HTTP/1.1 200 ")
 
 
 def test_http_1_0_needs_no_host(live: Live) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET /health/live HTTP/1.0\r\n\r\n")
         assert read_all(raw).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_connection_that_sends_nothing_is_closed(hasty: Live) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         began = time.monotonic()
         assert raw.recv(100) == b""
     assert 0.9 < time.monotonic() - began < 5
@@ -168,7 +168,7 @@ def test_a_connection_that_sends_nothing_is_closed(hasty: Live) -> None:
 
 @pytest.mark.parametrize("before", [b"", b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"])
 def test_a_connection_that_sends_line_ends_only_is_closed(hasty: Live, before: bytes) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         raw.sendall(before)
         if before:
             assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
@@ -183,7 +183,7 @@ def test_a_connection_that_sends_line_ends_only_is_closed(hasty: Live, before: b
 @pytest.mark.parametrize("start", [b"POST /ne", b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-ty"])
 @pytest.mark.parametrize("before", [b"", ASK + b"\r\n" + BODY])
 def test_a_head_that_does_not_arrive_is_given_up(hasty: Live, start: bytes, before: bytes) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         if before:
             raw.sendall(before)
             assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
@@ -200,7 +200,7 @@ def test_the_rest_of_a_request_that_was_answered_has_its_time_too(hasty: Live) -
     head = (
         b"POST /nobody HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
     )
-    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         raw.sendall(head + b"{")
         assert raw.recv(10_000).startswith(b"HTTP/1.1 404 ")
         with pytest.raises(OSError):
@@ -210,7 +210,7 @@ def test_the_rest_of_a_request_that_was_answered_has_its_time_too(hasty: Live) -
 
 
 def test_a_slow_head_behind_a_request_does_not_cut_its_answer(hasty: Live) -> None:
-    with gated(hasty, "names") as engine, socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with gated(hasty, "names") as engine, socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         raw.sendall(ASK + b"\r\n" + BODY + b"GET / HT")
         eventually(lambda: engine.batches == 1)
         time.sleep(0.8)  # longer than a head may take
@@ -219,7 +219,7 @@ def test_a_slow_head_behind_a_request_does_not_cut_its_answer(hasty: Live) -> No
 
 
 def test_line_ends_between_requests_are_no_request(hasty: Live) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
         raw.sendall(ASK + b"\r\n" + BODY)
         assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
         raw.sendall(b"\r\n")
@@ -231,7 +231,7 @@ def test_line_ends_between_requests_are_no_request(hasty: Live) -> None:
 def test_a_body_is_left_as_it_is_where_the_heads_end_was_cut(live: Live) -> None:
     body = b'{"text":\r\nUpgrade: x'
     head = ASK.replace(b"18", b"%d" % len(body))
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(head[:-1])
         time.sleep(0.05)
         raw.sendall(b"\n\r")
@@ -244,7 +244,7 @@ def test_a_body_is_left_as_it_is_where_the_heads_end_was_cut(live: Live) -> None
 
 def test_trailers_without_an_end_are_refused(live: Live) -> None:
     head = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(head + b"2\r\n{}\r\n0\r\n")
         for _ in range(1000):
             raw.sendall(b"x-many: 1\r\n" * 100)
@@ -253,7 +253,7 @@ def test_trailers_without_an_end_are_refused(live: Live) -> None:
 
 
 def test_what_is_not_http_gets_a_problem_with_an_id(live: Live) -> None:
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         answer = read_all(raw)
     headers, body = head_of(answer)

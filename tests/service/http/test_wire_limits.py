@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from service.scheduling.fair_queue import Throughput
 from service.scheduling.scheduler import SUSPECT_AFTER
-from tests.support.live import Live, Reply, eventually, serving
+from tests.support.live import Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
 from tests.support.slow import gated
 
@@ -25,8 +25,7 @@ def small(bundles: Path) -> Iterator[Live]:
         "max_body_bytes": 2000,
         "max_texts_per_request": 5,
         "max_queue_tokens": 512,
-        "request_timeout_ms": 5000,
-        "body_timeout_ms": 300,
+        "request_timeout_ms": 60_000,
         "engine_slots": 1,
         "batch_tokens": 32,
         "ready_when": "all",
@@ -73,13 +72,14 @@ def test_a_chunked_body_within_the_limit_is_read(small: Live) -> None:
     connection.close()
 
 
-def test_a_body_that_does_not_arrive_is_given_up(small: Live) -> None:
-    with socket.create_connection(small.connect_to(), timeout=10) as raw:
-        raw.sendall(
-            b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{"
-        )
-        assert raw.recv(1000).startswith(b"HTTP/1.1 408 ")
-    eventually(lambda: is_idle(small))
+def test_a_body_that_does_not_arrive_is_given_up(bundles: Path) -> None:
+    with serving(bundles=[bundles / "names"], body_timeout_ms=300) as hasty:
+        with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
+            raw.sendall(
+                b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{"
+            )
+            assert raw.recv(1000).startswith(b"HTTP/1.1 408 ")
+        eventually(lambda: is_idle(hasty))
 
 
 def test_a_body_that_does_not_arrive_by_the_deadline_is_given_up_then(small: Live) -> None:
@@ -130,7 +130,7 @@ def test_a_full_queue_refuses_at_once_and_whole_and_says_when_to_come_back(
         tokens = small.metric("bert_queue_tokens")
         start = time.monotonic()
         reply = small.post("/classify", {"text": ["a film in munich " * 6] * 5})
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 30, "long before its deadline"
         assert (reply.status, kind(reply)) == (429, "queue-full")
         assert int(reply.headers["retry-after"]) >= 1
         assert small.metric("bert_queue_tokens") == tokens == 15 * 26
@@ -148,14 +148,14 @@ def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
         running = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
         monkeypatch.setitem(
-            speeds, small.loaded.registry.models["mood"].id, Throughput(0.0, token_s=1.0, budget=32)
+            speeds, small.loaded.registry.models["mood"].id, Throughput(0.0, token_s=10.0, budget=32)
         )
         start = time.monotonic()
-        reply = small.post("/classify", TEXT, x_timeout_ms="2000")
-        assert time.monotonic() - start < 1
+        reply = small.post("/classify", TEXT, x_timeout_ms="60000")
+        assert time.monotonic() - start < 30, "long before its deadline"
         assert (reply.status, kind(reply)) == (429, "queue-full")
-        assert reply.headers["retry-after"] == "32"  # until the batch that runs should be over
-        assert "would take about 38.0 s" in reply.json["detail"]
+        assert reply.headers["retry-after"] == "320"  # until the batch that runs should be over
+        assert "would take about 380.0 s" in reply.json["detail"]
         engine.gate.set()
         assert running.result().status == 200
     eventually(lambda: is_idle(small))
@@ -170,7 +170,7 @@ def test_a_deadline_is_kept_and_the_work_taken_back(small: Live, pool: ThreadPoo
         eventually(lambda: engine.batches == 1)
         start = time.monotonic()
         reply = small.post("/classify", TEXT, x_timeout_ms="150")
-        assert 0.1 < time.monotonic() - start < 1
+        assert 0.15 <= time.monotonic() - start < 30, "not the service's own, which is a minute"
         assert (reply.status, kind(reply)) == (504, "deadline-exceeded")
         assert reply.json["detail"] == "no answer within 150 ms"
         assert small.metric("bert_queue_tokens") == 0
@@ -180,12 +180,10 @@ def test_a_deadline_is_kept_and_the_work_taken_back(small: Live, pool: ThreadPoo
     assert rejected(small, "deadline") == before + 1
 
 
-def test_a_longer_deadline_than_the_services_own_is_not_granted(small: Live) -> None:
-    with gated(small, "mood"):
-        start = time.monotonic()
-        reply = small.post("/classify", TEXT, x_timeout_ms="999999999999999")
-        assert time.monotonic() - start < 7
-        assert reply.json["detail"] == "no answer within 5000 ms"
+def test_a_longer_deadline_than_the_services_own_is_not_granted(bundles: Path) -> None:
+    with serving(bundles=[bundles / "mood"], request_timeout_ms=300) as live, gated(live, "mood"):
+        reply = live.post("/classify", TEXT, x_timeout_ms="999999999999999")
+        assert reply.json["detail"] == "no answer within 300 ms"
 
 
 def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(
@@ -198,7 +196,7 @@ def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(
         f"POST /classify HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     )
     with gated(small, "mood") as engine:
-        with socket.create_connection(small.connect_to(), timeout=10) as raw:
+        with socket.create_connection(small.connect_to(), timeout=60) as raw:
             raw.sendall(head.encode() + b"\r\n\r\n" + body + b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
             eventually(lambda: engine.batches == 1)
         eventually(lambda: rejected(small, "client_gone") == before + 1)
@@ -211,7 +209,7 @@ def test_a_client_that_leaves_takes_its_queued_work_along(small: Live, pool: Thr
     with gated(small, "mood") as engine:
         running = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
-        with socket.create_connection(small.connect_to(), timeout=10) as raw:
+        with socket.create_connection(small.connect_to(), timeout=60) as raw:
             body = b'{"text": "a film in munich"}'
             head = (
                 "POST /classify HTTP/1.1\r\nhost: x\r\ncontent-type: "
@@ -290,17 +288,15 @@ def test_an_engine_that_hangs_makes_the_service_not_ready(
 
 
 def test_a_sentence_does_not_wait_behind_a_long_document(small: Live, pool: ThreadPoolExecutor) -> None:
-    with gated(small, "mood") as blocked:
+    with gated(small, "mood") as blocked, gated(small, "names") as names:
+        names.gate.set()
         first = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: blocked.batches == 1)
         document = pool.submit(small.post, "/ner", {"text": "a film in munich and " * 60})
         eventually(lambda: small.metric("bert_queue_texts") > 10)
-        order: list[str] = []
-        sentence: Future[Reply] = pool.submit(small.post, "/ner", TEXT)
-        document.add_done_callback(lambda _: order.append("document"))
-        sentence.add_done_callback(lambda _: order.append("sentence"))
-        eventually(lambda: small.metric("bert_requests_in_flight") == 3)
-        time.sleep(0.05)
+        windows = small.metric("bert_queue_texts")
+        sentence = pool.submit(small.post, "/ner", TEXT)
+        eventually(lambda: small.metric("bert_queue_texts") == windows + 1)
         blocked.gate.set()
         assert document.result().status == sentence.result().status == first.result().status == 200
-        assert order == ["sentence", "document"]
+        assert names.tokens[0] == 6 < min(names.tokens[1:])

@@ -27,7 +27,7 @@ def silent(live: Live, number: int) -> Iterator[None]:
     eventually(lambda: not connections)
     with ExitStack() as stack:
         for _ in range(number):
-            stack.enter_context(socket.create_connection(live.connect_to(), timeout=20))
+            stack.enter_context(socket.create_connection(live.connect_to(), timeout=60))
         eventually(lambda: len(connections) == number)
         yield
     eventually(lambda: not connections)
@@ -65,7 +65,7 @@ def test_probes_and_metrics_are_answered_past_the_bound(few: Live, path: str) ->
 
 
 def test_requests_behind_a_probe_are_not_served(few: Live) -> None:
-    with silent(few, MAX), socket.create_connection(few.connect_to(), timeout=20) as raw:
+    with silent(few, MAX), socket.create_connection(few.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n" + ASK + b"\r\n" + BODY)
         assert statuses(read_all(raw)) == [200]
 
@@ -73,7 +73,7 @@ def test_requests_behind_a_probe_are_not_served(few: Live) -> None:
 def test_there_is_a_bound_for_probes_too(few: Live) -> None:
     before = refused(few)
     with silent(few, MAX + RESERVED_CONNECTIONS):
-        with socket.create_connection(few.connect_to(), timeout=20) as raw:
+        with socket.create_connection(few.connect_to(), timeout=60) as raw:
             assert last_problem(read_all(raw))["status"] == 503  # before it asked for anything
         assert refused(few) == before + 1
 

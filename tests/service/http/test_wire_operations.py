@@ -133,7 +133,7 @@ def test_metrics_of_queue_tokens_and_batches_are_by_model(live: Live) -> None:
 def test_a_requests_duration_begins_with_its_first_byte(live: Live) -> None:
     labels = {"endpoint": "/models", "status": "200"}
     before = live.metric("bert_request_duration_seconds_sum", **labels)
-    with socket.create_connection(live.connect_to(), timeout=10) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(b"GET /models HTTP/1.1\r\nhost")
         time.sleep(0.3)
         raw.sendall(b": x\r\n\r\n")

@@ -147,7 +147,7 @@ def test_http_1_0_gets_no_lines(live: Live) -> None:
     """Its response could have no chunks (RFC 9112, 6.1), so none would show that it is whole."""
     body = lines_of(GOOD)
     head = b"POST /classify HTTP/1.0\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
-    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
         raw.sendall(head % (TYPE.encode(), len(body)) + body)
         received = b""
         while data := raw.recv(65536):

@@ -295,7 +295,7 @@ def test_ordinary_requests_are_answered_beside_a_stream(small: Live) -> None:
 def test_a_request_after_a_stream_is_answered_on_its_connection(small: Live) -> None:
     body = lines_of(GOOD)
     head = b"POST /classify HTTP/1.1\r\nhost: x\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
-    with socket.create_connection(small.connect_to(), timeout=20) as raw:
+    with socket.create_connection(small.connect_to(), timeout=60) as raw:
         raw.sendall((head % (TYPE.encode(), len(body)) + body) * 2)
         raw.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         received = b""
