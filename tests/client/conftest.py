@@ -26,7 +26,7 @@ class Blocking:
         self.thread.start()
 
     def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(120)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **options: self.wait(getattr(self.client, name)(*args, **options))

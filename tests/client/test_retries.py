@@ -69,27 +69,30 @@ def test_an_overloaded_service_is_asked_again_when_it_said(
         patient = pool.submit(make(small.url).classify, texts)
         eventually(lambda: small.metric("bert_requests_rejected_total", reason="queue_full") == 2)
         engine.gate.set()
-        assert len(patient.result(60)) == 5
-        assert [future.result(60).status for future in (running, *waiting)] == [200] * 4
+        assert len(patient.result(120)) == 5
+        assert [future.result(120).status for future in (running, *waiting)] == [200] * 4
 
 
 def test_retry_after_is_kept_in_seconds_and_as_a_date(make: MakeClient) -> None:
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
+    date = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
+    began, date_s = time.monotonic(), date.timestamp() - time.time()
+    when = format_datetime(date, usegmt=True)
     with scripted(
-        problem(429, "queue-full", retry_after="1"), problem(503, "not-ready", retry_after=date), GOOD
+        problem(429, "queue-full", retry_after="1"), problem(503, "not-ready", retry_after=when), GOOD
     ) as script:
         assert make(script.url).classify("a").label == "positive"
-        first, second, third = (when for when, _, _ in script.requests)
-        assert 1 <= second - first < 2 and 0.5 <= third - second < 3.5
+        first, second, third = (came for came, _, _ in script.requests)
+        assert second - first >= 1 and third - began >= date_s - 0.01
+        assert third - began < 30, "of the minute that it has"
 
 
 def test_a_wait_beyond_the_timeout_is_not_begun(make: MakeClient) -> None:
-    with scripted(problem(429, "queue-full", retry_after="30")) as script:
+    with scripted(problem(429, "queue-full", retry_after="300")) as script:
         started_at = time.monotonic()
         with pytest.raises(OverloadedError) as refused:
-            make(script.url, timeout=5).classify("a")
-        assert time.monotonic() - started_at < 3
-        assert (refused.value.retry_after, refused.value.attempts, len(script.requests)) == (30, 1, 1)
+            make(script.url, timeout=60).classify("a")
+        assert time.monotonic() - started_at < 30
+        assert (refused.value.retry_after, refused.value.attempts, len(script.requests)) == (300, 1, 1)
 
 
 @pytest.mark.parametrize("kind", ["503", "502 of a proxy", "cut answer"])
@@ -127,20 +130,23 @@ def test_what_would_fail_again_is_not_tried_again(
 
 def test_each_attempt_tells_the_service_what_is_left_of_the_time(make: MakeClient) -> None:
     with scripted(problem(429, "queue-full", retry_after="1"), GOOD) as script:
-        make(script.url, timeout=9, api_key="KEY").classify("a", timeout=4)
+        make(script.url, timeout=90, api_key="KEY").classify("a", timeout=60)
     first, second = (headers for _, headers, _ in script.requests)
-    assert 3000 < int(first["x-timeout-ms"]) <= 4000
+    assert 30_000 < int(first["x-timeout-ms"]) <= 60_000
     assert int(second["x-timeout-ms"]) <= int(first["x-timeout-ms"]) - 1000
     assert first["authorization"] == "Bearer KEY"
     assert [body for _, _, body in script.requests] == [{"text": "a"}] * 2
 
 
-def test_a_slow_service_is_left_after_the_timeout(make: MakeClient, bundles: Path) -> None:
-    with scripted(Scripted(after_s=3)) as script:
+def test_a_slow_service_is_left_after_the_timeout(
+    make: MakeClient, bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(Scripted(after_s=60)) as script:
         started_at = time.monotonic()
         with pytest.raises(TimeoutError, match="no answer from http") as late:
             make(script.url, timeout=0.5).classify("a")
-        assert isinstance(late.value, RequestTimeoutError) and time.monotonic() - started_at < 2.5
+        assert isinstance(late.value, RequestTimeoutError) and time.monotonic() - started_at < 30
+    monkeypatch.setattr("bert_client.transport.GRACE_S", 60)  # the service itself gives up first
     with serving(bundles=[bundles / "mood"], engine_slots=1) as real, gated(real, "mood"):
         with pytest.raises(DeadlineExceededError, match="no answer within"):
             make(real.url, timeout=0.5).classify("a")
@@ -173,13 +179,13 @@ def test_a_restart_is_not_noticed(make: MakeClient, bundles: Path) -> None:
         port = free.getsockname()[1]
     arguments = ("--bundles", str(bundles / "mood"), "--frontends", "0", "--port", str(port))
     with started(*arguments) as process:
-        client = make(address(process.until("Ctrl-C")))
+        client = make(address(process.until("Ctrl-C")), timeout=110, max_retries=50)
         before = client.classify("a film")
         process.popen.kill()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.classify, ["a film"])
         with started(*arguments):
-            assert [each.label for each in waiting.result(60)] == [before.label]
+            assert [each.label for each in waiting.result(120)] == [before.label]
             client.wait_until_ready("mood")
 
 
@@ -190,26 +196,23 @@ def test_a_service_that_says_when_to_come_back_uses_up_no_retries(make: MakeClie
     )
     with scripted(loading, full, loading, full, GOOD) as script:
         assert make(script.url, max_retries=1).classify("a").label == "positive"
-    with scripted(problem(503, "not-ready", retry_after="0.5")) as script:
+    with scripted(problem(503, "not-ready", retry_after="0.05")) as script:
         started_at = time.monotonic()
         with pytest.raises(NotReadyError, match="tried"):
             make(script.url, max_retries=1).classify("a", timeout=2)
-        assert len(script.requests) >= 3 and time.monotonic() - started_at < 3
+        assert len(script.requests) >= 3 and time.monotonic() - started_at < 30
         with pytest.raises(NotReadyError):
             make(script.url, max_retries=0).classify("a")
 
 
 def test_an_answer_that_drips_is_left_after_the_timeout(make: MakeClient) -> None:
-    with scripted(Scripted(200, b" " * 40, drip_s=0.2)) as script:
+    with scripted(Scripted(200, b" " * 400, drip_s=0.2)) as script:
         client = make(script.url, timeout=1)
-        for call, most_s in (
-            (lambda: client.classify("a"), 2.5),
-            (lambda: client.wait_until_ready(timeout=1), 3),
-        ):
+        for call in (lambda: client.classify("a"), lambda: client.wait_until_ready(timeout=1)):
             started_at = time.monotonic()
             with pytest.raises(RequestTimeoutError):
                 call()
-            assert time.monotonic() - started_at < most_s
+            assert time.monotonic() - started_at < 30, "of the 80 s that the whole answer takes"
 
 
 def test_a_list_that_fails_on_the_way_says_what_is_done(make: MakeClient) -> None:

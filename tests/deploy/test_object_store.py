@@ -141,7 +141,7 @@ def test_a_service_ends_while_its_store_hangs(store: StoreProxy, tmp_path: Path)
         store.asked.clear()
         soon(lambda: bool(store.asked))
         running.stop()
-        assert running.process.popen.wait(60) == 0
+        assert running.process.popen.wait(120) == 0
         assert "is killed" not in running.process.error()
 
 

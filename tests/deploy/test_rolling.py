@@ -107,7 +107,7 @@ def test_two_services_are_rolled_and_no_request_fails(rounds: int, tmp_path: Pat
                 rolled = [len(seen) + 1 for seen in visitors.versions]  # one request may be under way
                 for turn, (folder, port) in enumerate(zip(folders, ports, strict=True)):
                     services[turn].stop()
-                    assert services[turn].process.popen.wait(60) == 0
+                    assert services[turn].process.popen.wait(120) == 0
                     visitors.more()
                     services[turn] = start(stack, folder, port)
                     visitors.more()

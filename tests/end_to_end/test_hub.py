@@ -51,7 +51,7 @@ def bundles(variables: dict[str, str]) -> list[Path]:
 def stop(process: Process) -> str:
     """Stop a service; return what it said on standard error."""
     process.popen.send_signal(signal.SIGTERM)
-    assert process.popen.wait(60) == 0
+    assert process.popen.wait(120) == 0
     return process.error()
 
 
@@ -108,7 +108,7 @@ def test_a_start_after_a_kill_exports_anew(hub: LocalHub, variables: dict[str, s
     with started(*NAMES, **variables) as process:
         eventually(lambda: bool(hub.asked("GET /org/tiny-classifier/resolve")))
         os.kill(process.popen.pid, signal.SIGKILL)
-        process.popen.wait(10)
+        process.popen.wait(120)
     hub.pause_s = 0
     with started(*NAMES, **variables) as process:
         ask(process)
@@ -136,7 +136,7 @@ def test_a_start_that_cannot_serve_what_it_should_fails(
 @pytest.mark.slow
 def test_a_log_of_json_has_the_progress_too(hub: LocalHub, variables: dict[str, str]) -> None:
     with started("--model=org/none", "--log-format=json", **variables) as process:
-        assert process.popen.wait(60) == 1
+        assert process.popen.wait(120) == 1
         *lines, last = process.error().strip().splitlines()
     assert any("no model org/none at" in json.loads(line)["message"] for line in lines)
     assert json.loads(last)["message"].startswith("bert-serve ends: ")

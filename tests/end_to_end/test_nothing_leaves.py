@@ -167,7 +167,7 @@ def test_the_service_sends_nothing_and_leaves_home_alone(traced: Traced) -> None
         finally:
             (service,) = children(strace.popen.pid)
             os.kill(service, signal.SIGTERM)
-            assert strace.popen.wait(60) == 0
+            assert strace.popen.wait(120) == 0
     traced.check("bert-serve")
 
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fleet import fleet
-from tests.support.live import eventually
+from tests.support.live import Client, eventually
 from tests.support.process import COMMAND, Process, address, children, started
 
 ROOT = Path(__file__).parents[2]
@@ -51,11 +50,21 @@ def test_it_prints_address_models_and_lines_to_paste_and_ends_with_0(bundles: Pa
         others = [("classify", name) for name in ("entailment", "topics", "stars")]
         assert sorted(answered) == sorted([*DEFAULTS, *others])
         process.popen.send_signal(signal.SIGTERM)
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(120) == 0
+
+
+def is_refused(host: str, port: int) -> bool:
+    """Tell whether nobody listens any more."""
+    try:
+        socket.create_connection((host, port), 60).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_after_sigterm_ready_says_no_and_what_is_in_flight_is_answered(bundles: Path) -> None:
-    with started("--bundles", str(bundles / "names"), "--drain-s", "1") as process:
+    patient = ("--body-timeout-ms", "120000")
+    with started("--bundles", str(bundles / "names"), "--drain-s", "4", *patient) as process:
         url = address(process.until("Ctrl-C"))
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as slow:
@@ -66,15 +75,11 @@ def test_after_sigterm_ready_says_no_and_what_is_in_flight_is_answered(bundles: 
             )
             slow.sendall(head.encode() + b"\r\n\r\n" + body[:5])
             process.popen.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{url}/health/ready", timeout=10)
-            assert refused.value.code == 503
-            refused.value.close()
-            time.sleep(1.2)  # the listening socket is closed by now
+            eventually(lambda: Client(url).get("/health/ready").status == 503)
+            eventually(lambda: is_refused(host, int(port)))
             slow.sendall(body[5:])
             assert slow.recv(4096).startswith(b"HTTP/1.1 200 ")
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(120) == 0
 
 
 def test_answers_after_sigterm_tell_clients_to_go_elsewhere_and_no_connection_is_cut(bundles: Path) -> None:
@@ -83,7 +88,7 @@ def test_answers_after_sigterm_tell_clients_to_go_elsewhere_and_no_connection_is
         host, port = address(process.until("Ctrl-C")).removeprefix("http://").split(":")
 
         def ask(number: int) -> int:
-            connection, sent = HTTPConnection(host, int(port), timeout=20), 0
+            connection, sent = HTTPConnection(host, int(port), timeout=60), 0
             with contextlib.closing(connection):
                 while True:
                     connection.request("GET", "/health/live")
@@ -100,15 +105,15 @@ def test_answers_after_sigterm_tell_clients_to_go_elsewhere_and_no_connection_is
             clients = [pool.submit(ask, number) for number in range(16)]
             eventually(lambda: all(has_begun))
             process.popen.terminate()
-            assert all(client.result(20) > 1 for client in clients)
-        assert process.popen.wait(20) == 0
+            assert all(client.result(120) > 1 for client in clients)
+        assert process.popen.wait(120) == 0
 
 
 def ask_and_reconnect(place: tuple[str, int]) -> list[int]:
     """Ask on one connection after another until none is taken; return the statuses. A reset, or no answer, raises."""
     statuses = list[int]()
     while True:
-        with contextlib.closing(HTTPConnection(*place, timeout=30)) as connection:
+        with contextlib.closing(HTTPConnection(*place, timeout=60)) as connection:
             try:
                 connection.connect()
             except ConnectionRefusedError:
@@ -128,8 +133,8 @@ def test_after_sigterm_who_was_connected_is_answered_and_who_comes_later_is_refu
         clients = [pool.submit(ask_and_reconnect, running.connect_to()) for _ in range(24)]
         time.sleep(0.5)
         running.stop()
-        asked = [client.result(60) for client in clients]
-        assert running.process.popen.wait(30) == 0
+        asked = [client.result(120) for client in clients]
+        assert running.process.popen.wait(120) == 0
     assert {status for statuses in asked for status in statuses} == {200}
 
 
@@ -177,7 +182,7 @@ def test_ctrl_c_ends_a_start_with_0_whenever_it_comes(
     with started("--bundles", str(bundles / "names"), "--frontends", frontends) as process:
         until(process)
         process.popen.send_signal(signal.SIGINT)
-        assert process.popen.wait(60) == 0, process.error()
+        assert process.popen.wait(120) == 0, process.error()
         assert "Traceback" not in process.error()
 
 
@@ -207,7 +212,7 @@ def test_a_start_that_cannot_be_says_what_to_do(
     for name in ("one", "two") if make == "twice" else ():
         shutil.copytree(bundles / "mood", folder / name)
     with started("--bundles", str(folder), "--strict") as process:
-        assert process.popen.wait(60) == 1
+        assert process.popen.wait(120) == 1
         assert message in process.error()
 
 
@@ -287,7 +292,7 @@ def test_the_log_tells_of_start_signal_and_end(bundles: Path, frontends: int, nu
         process.popen.send_signal(signal.SIGHUP)
         process.until("SIGHUP: the bundles are looked at again", errors=True)
         process.popen.send_signal(number)
-        assert process.popen.wait(60) == 0
+        assert process.popen.wait(120) == 0
         said = [json.loads(line) for line in process.error().splitlines()]
     messages = [line["message"] for line in said]
     assert messages[0].startswith("the service starts at http://127.0.0.1:") and "onnxruntime" in messages[0]
@@ -304,7 +309,7 @@ def test_what_ends_a_start_is_a_line_of_json_in_a_log_of_json(
     (tmp_path / "mood/model.onnx").write_bytes(b"half")
     options = ("--bundles", str(tmp_path), "--strict", "--frontends", frontends, "--log-format", "json")
     with started(*options) as process:
-        assert process.popen.wait(60) == 1
+        assert process.popen.wait(120) == 1
         said = [json.loads(line) for line in process.error().splitlines()]
     (fatal,) = (line["message"] for line in said if line["level"] == "critical")
     assert "model.onnx" in fatal

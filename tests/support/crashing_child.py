@@ -7,8 +7,10 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from bert.errors import ServiceError
 from bert.settings import read_settings
@@ -23,8 +25,9 @@ from service.workers.messages import Hello
 from service.workers.supervisor import Supervisor
 
 ABORT, SLOW, HANG = 11, 13, 14
-"""Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
-SLOW_S = 2.0
+"""Tokens of the texts that end the process, that take until RELEASED is there, and that take forever."""
+RELEASED = "released"
+"""File in the folder of temporary files that ends the slow batches."""
 HANG_LOADING = "HANG_LOADING"
 """Variable of the environment with which no model is ever loaded."""
 KILLED_LOADING = "KILLED_LOADING"
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
         if ABORT in lengths:
             os.abort()
         if SLOW in lengths:
-            time.sleep(SLOW_S)
+            while not Path(tempfile.gettempdir(), RELEASED).exists():
+                time.sleep(0.02)
         if HANG in lengths:
             time.sleep(3600)
         return run(self, encodings)

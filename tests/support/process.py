@@ -65,7 +65,7 @@ def started(*arguments: str, command: Sequence[str] = COMMAND, **variables: str)
         yield process
     finally:
         process.popen.kill()
-        process.popen.wait(60)
+        process.popen.wait(120)
         process.reader.join(60)
         process.error_reader.join(60)
         assert process.popen.stdout is not None and process.popen.stderr is not None

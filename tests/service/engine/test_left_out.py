@@ -201,7 +201,7 @@ def test_strict_fails_the_start_and_names_the_bundle(folder: Path) -> None:
     for name in ("entailment", "meaning"):
         shutil.rmtree(folder / name)
     with started("--bundles", str(folder), "--strict", "--frontends", "0") as process:
-        assert process.popen.wait(60) == 1
+        assert process.popen.wait(120) == 1
         assert f"reader/{MODEL} has sha256" in process.error()
 
 

@@ -90,7 +90,7 @@ def test_what_gets_no_memory_waits_for_others_and_then_runs_alone() -> None:
         assert not lacking.done(), "it did not wait for the other"
         later = pool.submit(memory.run, "m", engine, [text(10, 3)])
         engine.gate.set()
-        assert [marks(each.result(10)) for each in (first, lacking, later)] == [[1], [2], [3]]
+        assert [marks(each.result(120)) for each in (first, lacking, later)] == [[1], [2], [3]]
 
 
 def test_it_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -391,5 +391,5 @@ def test_sigterm_ends_a_service_and_its_child(checkpoint: Path, cache: Path) -> 
         soon(lambda: bool(exporting(running.supervisor)))
         (child,) = exporting(running.supervisor)
         running.stop(signal.SIGTERM)
-        assert running.process.popen.wait(30) == 0
+        assert running.process.popen.wait(120) == 0
         assert not is_alive(child) and list(place.parent.iterdir()) == []

@@ -123,7 +123,7 @@ def test_a_unix_socket_has_its_mode_and_goes_with_the_service(bundles: Path, sho
         with pytest.raises(ServiceError, match="Address already in use"):
             listen(ServeSettings(uds=path))
         process.popen.terminate()
-        assert process.popen.wait(30) == 0
+        assert process.popen.wait(120) == 0
         assert not path.exists()
     with started(*arguments[:-2]) as process:
         shown = process.until("Ctrl-C stops it.")

@@ -218,7 +218,7 @@ def test_a_model_of_a_key_that_is_not_there_is_told_at_the_start_and_whenever_th
         write(keys_file, {"web": {"key": "web-key-1", "models": ["later"]}})
         eventually(lambda: client.post("/classify", TEXT, **WEB).status == 403)
         process.popen.terminate()
-        assert process.popen.wait(30) == 0
+        assert process.popen.wait(120) == 0
         said = process.error()
     told = re.findall(
         r"WARNING +the key web may use the model (\w+), which this service does not have now", said

@@ -27,7 +27,7 @@ def strict(bundles: Path) -> Iterator[Live]:
         "max_body_bytes": 2000,
         "body_timeout_ms": 500,
         "answer_timeout_ms": 300,
-        "keep_alive_s": 1,
+        "keep_alive_s": 3,
     }
     with serving(bundles=[bundles / "names"], **limits) as running:
         yield running
@@ -76,19 +76,25 @@ def test_other_refusals_read_a_large_body_and_go_on(bundles: Path, live: Live, s
             response.read()
 
 
+def test_a_refused_client_is_told_at_once_that_nothing_follows(live: Live) -> None:
+    with socket.create_connection(live.connect_to(), timeout=60) as raw:
+        raw.sendall(HEAD + b"content-length: 1000000000\r\n\r\n")
+        assert read_all(raw).startswith(b"HTTP/1.1 413 ")
+        assert not no_connections(live), "the other side is open for ten seconds"
+
+
 @pytest.mark.parametrize("sends", ["nothing", "on"])
 def test_a_refused_client_that_does_not_close_is_cut_off(strict: Live, sends: str) -> None:
     with socket.create_connection(strict.connect_to(), timeout=60) as raw:
         began = time.monotonic()
         raw.sendall(HEAD + b"content-length: 1000000000\r\n\r\n")
         assert read_all(raw).startswith(b"HTTP/1.1 413 ")
-        assert time.monotonic() - began < 0.4, "the own side is closed at once"
         with contextlib.suppress(OSError):
-            while sends == "on" and time.monotonic() - began < 5:
+            while sends == "on" and time.monotonic() - began < 60:
                 raw.sendall(b" ")
                 time.sleep(0.05)
         eventually(lambda: no_connections(strict))
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("kind", [b"application/json", b"text/plain"], ids=["closed", "kept"])
@@ -122,7 +128,7 @@ def test_an_answer_that_is_never_read_does_not_keep_its_connection(strict: Live)
     """What is left of it is under the mark from which uvloop tells that a client does not read."""
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.settimeout(20)
+        raw.settimeout(60)
         raw.connect(strict.connect_to())
         eventually(lambda: not no_connections(strict))
         state = strict.server.server_state
@@ -131,7 +137,7 @@ def test_an_answer_that_is_never_read_does_not_keep_its_connection(strict: Live)
             answered = state.total_requests
             raw.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
             eventually(lambda answered=answered: state.total_requests > answered)  # type: ignore[misc]
-        eventually(lambda: no_connections(strict), timeout_s=5)
+        eventually(lambda: no_connections(strict))
 
 
 @pytest.mark.parametrize("before", [b"", GET], ids=["first", "second"])
@@ -145,7 +151,7 @@ def test_a_request_whose_head_arrives_while_the_service_stops_is_answered(
         told.append(connection)
 
     monkeypatch.setattr(LingeringProtocol, "shutdown", telling)
-    with serving(bundles=[bundles / "names"]) as live, socket.create_connection(live.connect_to(), 20) as raw:
+    with serving(bundles=[bundles / "names"]) as live, socket.create_connection(live.connect_to(), 60) as raw:
         raw.sendall(before + GET[:10])
         eventually(lambda: any(each._has_begun for each in protocols(live)))
         live.server.handle_exit(signal.SIGTERM, None)

@@ -16,10 +16,15 @@ from tests.support.wire import ASK, BODY, GET, head_of, read_all
 
 @pytest.fixture(scope="module")
 def hasty(bundles: Path) -> Iterator[Live]:
-    """A service that does not wait long for a client to read."""
-    with serving(
-        bundles=[bundles / "names"], answer_timeout_ms=300, body_timeout_ms=500, keep_alive_s=1
-    ) as running:
+    """A service that waits neither long for a head nor for a client to read."""
+    with serving(bundles=[bundles / "names"], answer_timeout_ms=1500, body_timeout_ms=500) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def brief(bundles: Path) -> Iterator[Live]:
+    """A service that keeps no idle connection for long."""
+    with serving(bundles=[bundles / "names"], body_timeout_ms=60_000, keep_alive_s=2) as running:
         yield running
 
 
@@ -159,25 +164,25 @@ def test_http_1_0_needs_no_host(live: Live) -> None:
         assert read_all(raw).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_connection_that_sends_nothing_is_closed(hasty: Live) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
-        began = time.monotonic()
+def test_a_connection_that_sends_nothing_is_closed(brief: Live) -> None:
+    began = time.monotonic()
+    with socket.create_connection(brief.connect_to(), timeout=60) as raw:
         assert raw.recv(100) == b""
-    assert 0.9 < time.monotonic() - began < 5
+    assert 1.8 < time.monotonic() - began < 30, "before the minute that a head may take"
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"])
-def test_a_connection_that_sends_line_ends_only_is_closed(hasty: Live, before: bytes) -> None:
-    with socket.create_connection(hasty.connect_to(), timeout=60) as raw:
+def test_a_connection_that_sends_line_ends_only_is_closed(brief: Live, before: bytes) -> None:
+    began = time.monotonic()
+    with socket.create_connection(brief.connect_to(), timeout=60) as raw:
         raw.sendall(before)
         if before:
             assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
-        began = time.monotonic()
         with pytest.raises(OSError):
-            while time.monotonic() - began < 5:
+            while time.monotonic() - began < 30:
                 raw.sendall(b"\r\n")
                 time.sleep(0.1)
-    assert time.monotonic() - began > 0.8
+    assert time.monotonic() - began > 1.8
 
 
 @pytest.mark.parametrize("start", [b"POST /ne", b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-ty"])
@@ -191,7 +196,7 @@ def test_a_head_that_does_not_arrive_is_given_up(hasty: Live, start: bytes, befo
         for byte in start[:-1]:
             raw.sendall(bytes([byte]))  # each byte would put off a timer that is set anew
         answer = read_all(raw)
-    assert 0.4 < time.monotonic() - began < 5
+    assert 0.4 < time.monotonic() - began < 30
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert json.loads(head_of(answer)[1])["type"] == "urn:bert-serve:body-timeout"
 
@@ -274,13 +279,13 @@ def test_a_client_that_does_not_read_its_answers_loses_its_connection(hasty: Liv
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     with raw:
-        raw.settimeout(20)
+        raw.settimeout(60)
         raw.connect(hasty.connect_to())
         answered = hasty.server.server_state.total_requests
         for _ in range(16):  # 1 MB of answer each: more than the system's buffers hold
             raw.sendall(request % len(body) + body)
         eventually(lambda: hasty.metric("bert_requests_in_flight") > 0)
-        eventually(lambda: not hasty.server.server_state.connections, timeout_s=15)
+        eventually(lambda: not hasty.server.server_state.connections)
         eventually(lambda: hasty.metric("bert_requests_in_flight") == 0)
         assert hasty.server.server_state.total_requests < answered + 16
 

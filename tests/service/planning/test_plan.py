@@ -123,5 +123,5 @@ def test_ctrl_c_ends_the_service_that_is_measured_too(bundles: Path, write: Writ
         while not (spawned := children(process.popen.pid)):
             assert process.popen.poll() is None, process.error()
         process.popen.send_signal(signal.SIGINT)
-        assert process.popen.wait(60) == INTERRUPTED
+        assert process.popen.wait(120) == INTERRUPTED
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in spawned))

@@ -136,7 +136,7 @@ def test_process_metrics_are_sums_over_the_processes(several: Fleet) -> None:
     assert value("process_max_fds") == min(limits)
     files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (several.supervisor, *several.children())]
     assert value("process_open_fds") == pytest.approx(max(files), abs=5)
-    assert time.time() - 600 < value("process_start_time_seconds") < time.time()
+    assert time.time() - 86_400 < value("process_start_time_seconds") < time.time()
 
 
 def test_the_time_of_a_process_that_ended_still_counts(several: Fleet) -> None:
@@ -199,7 +199,7 @@ def test_the_engine_may_be_killed_and_every_request_is_answered(several: Fleet) 
         finally:
             is_over.set()
         for thread in threads:
-            thread.result(20)
+            thread.result(120)
     assert {reply.status for reply in replies} == {200}
     assert several.metric("bert_engine_restarts_total") == before + kills
     assert several.metric("bert_requests_in_flight") == several.metric("bert_queue_tokens") == 0
@@ -259,4 +259,4 @@ def test_files_of_the_working_directory_are_not_run(bundles: Path, tmp_path: Pat
     with started(*arguments, command=command, PYTHONPATH=str(ROOT)) as process:
         process.until("Ready at")
         process.popen.send_signal(signal.SIGTERM)
-        assert process.popen.wait(60) == 0
+        assert process.popen.wait(120) == 0

@@ -1,13 +1,13 @@
 """What bounds a request of many lines: queue, deadlines, clients that do not read or leave, and the service's end."""
 
 import resource
+import select
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from tests.support.slow import gated
 
 GOOD = {"text": "a film"}
 LONG = {"text": ["a film in munich " * 6] * 5}
+BODY_MS, ANSWER_MS = 2500, 2500
+"""How late the tests themselves may be on a busy machine, where they keep a stream alive."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ def small(bundles: Path) -> Iterator[Live]:
     """A service with small limits and one engine slot."""
     limits: dict[str, Any] = {
         "max_queue_tokens": 512,
-        "request_timeout_ms": 5000,
-        "body_timeout_ms": 1000,
-        "answer_timeout_ms": 1000,
+        "request_timeout_ms": 60_000,
+        "body_timeout_ms": BODY_MS,
+        "answer_timeout_ms": ANSWER_MS,
         "stream_spool_bytes": 2**20,
         "engine_slots": 1,
         "batch_tokens": 32,
@@ -72,7 +74,7 @@ def test_a_line_that_would_be_late_is_tried_again_until_it_would_not(
         first = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
         slow = dict(small.scheduler.queue.throughput) | {
-            small.loaded.registry.models["mood"].id: Throughput(0.0, 1.0, 32)
+            small.loaded.registry.models["mood"].id: Throughput(0.0, 10.0, 32)
         }
         monkeypatch.setattr(small.scheduler.queue, "throughput", slow)
         assert kind(small.post("/classify", TEXT)) == "queue-full"
@@ -95,11 +97,11 @@ def test_each_line_has_its_own_deadline(small: Live) -> None:
         assert kinds(found) == [(1, "deadline-exceeded"), (2, "deadline-exceeded"), (3, "invalid-request")]
         engine.gate.set()
     eventually(lambda: is_idle(small))
-    with opened(small, "/classify", x_timeout_ms="150") as request:
+    with opened(small, "/classify", x_timeout_ms="2000") as request:
         for _ in range(3):
             request.send(lines_of(GOOD))
             assert "results" in request.line()
-            time.sleep(0.1)
+            time.sleep(0.8)
 
 
 def test_a_body_that_stops_ends_the_stream_with_the_number_of_the_line_that_is_missing(small: Live) -> None:
@@ -120,19 +122,17 @@ def test_bytes_without_the_end_of_a_line_do_not_hold_a_stream(small: Live) -> No
     with opened(small, "/classify") as request:
         request.send(lines_of(GOOD))
         assert "results" in request.line()
-        began = time.monotonic()
-        with suppress(OSError):  # the connection may be closed
-            while time.monotonic() - began < 3:  # more than body_timeout_ms
-                request.send(b" ")
-                time.sleep(0.2)
+        began, response = time.monotonic(), request.connection.sock
+        while not select.select([response], [], [], 0.2)[0] and time.monotonic() - began < 60:
+            request.send(b" ")
         assert kinds(request.rest()) == [(2, "body-timeout")]
 
 
 def test_blank_lines_hold_a_stream(small: Live) -> None:
     with opened(small, "/classify") as request:
-        for _ in range(8):
+        for _ in range(11):
             request.send(b"\n")
-            time.sleep(0.25)
+            time.sleep(BODY_MS / 10_000)
         request.send(lines_of(GOOD))
         request.end()
         assert ["results" in each for each in request.rest()] == [True]
@@ -141,7 +141,7 @@ def test_blank_lines_hold_a_stream(small: Live) -> None:
 def test_a_client_that_waits_for_its_answers_is_not_idle(small: Live) -> None:
     with gated(small, "mood") as engine, opened(small, "/classify") as request:
         request.send(lines_of(GOOD))
-        time.sleep(1.5)  # more than body_timeout_ms
+        time.sleep(1.2 * BODY_MS / 1000)
         engine.gate.set()
         assert "results" in request.line()
         request.send(lines_of(GOOD))
@@ -158,7 +158,7 @@ def test_a_client_whose_lines_wait_for_another_stream_is_not_idle(small: Live) -
         other.send(lines_of(*[GOOD] * 500))
         eventually(lambda: bool(small.loaded.in_flight._waiting))
         mine.send(lines_of(GOOD))
-        time.sleep(1.5)  # more than body_timeout_ms
+        time.sleep(1.2 * BODY_MS / 1000)
         engine.gate.set()
         assert "results" in mine.line()
         other.end()
@@ -207,11 +207,11 @@ def test_a_client_that_sends_for_long_before_it_reads_is_waited_for(
     lines = lines_of(*[{"text": ["a film"] * 100}] * 8)
     count = 0
     with opened(small, "/tokenize") as request:
-        until = time.monotonic() + 3
+        until = time.monotonic() + 2 * ANSWER_MS / 1000
         while time.monotonic() < until:
             request.send(lines)
             count += 8
-            time.sleep(0.02)
+            time.sleep(0.05)
         request.end()
         found = request.rest()
     assert (len(found), kinds(found)) == (count, [])
@@ -220,13 +220,13 @@ def test_a_client_that_sends_for_long_before_it_reads_is_waited_for(
 def test_a_client_that_never_reads_is_given_up(small: Live, caplog: pytest.LogCaptureFixture) -> None:
     """It sends more than can wait, so it is blocked, and so would be a service that waited for it."""
     lines = lines_of(*[{"text": ["a film"] * 100}] * 8)
-    began, sent = time.monotonic(), 0
-    with opened(small, "/tokenize") as request, pytest.raises(OSError):
+    sent = 0
+    with opened(small, "/tokenize") as request, pytest.raises(OSError) as cut:
         while True:
             request.send(lines)
             sent += len(lines)
             assert sent < 2**28
-    assert time.monotonic() - began < 30
+    assert not isinstance(cut.value, TimeoutError), "the client's own, of a minute"
     eventually(lambda: is_idle(small))
     assert any("stream_spool_bytes" in record.message for record in caplog.records)
 
@@ -252,6 +252,7 @@ def test_a_service_that_stops_answers_what_is_in_work_and_says_where_it_ended(bu
             request.send(lines_of(*[GOOD] * 5))
             eventually(lambda: engine.batches >= 1)
             live.server.handle_exit(signal.SIGTERM, None)
+            eventually(live.service.is_stopping)
             time.sleep(2.5 * line_stream.WATCH_S)
             request.send(lines_of(GOOD))
             engine.gate.set()
