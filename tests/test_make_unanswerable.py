@@ -98,9 +98,9 @@ def test_chinese_paragraphs_are_compared_by_pairs_of_characters() -> None:
 
 def test_reddit_with_one_title_for_all_is_fast_and_has_the_same_lengths(shared_data: Path) -> None:
     real = read_squad(shared_data / "squad" / "train-squadshifts-reddit.json")
-    started = time.perf_counter()
+    started = time.process_time()
     made = make_unanswerable(real, per_answerable=0.5, seed=0)
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60
     assert len(made) == pytest.approx(len(real) / 2, abs=10)  # an answer such as "I" stands everywhere
     lengths = [sum(len(e.context) for e in some) / len(some) for some in (real, made)]
     assert lengths[1] == pytest.approx(lengths[0], rel=0.1)  # or the length would give the answer away

@@ -167,7 +167,7 @@ def test_two_first_starts_at_once_set_up_one_after_the_other(tmp_path: Path) -> 
         starts = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream) for _ in range(2)]
     soon(lambda: "Waiting for another start" in said.read_text())
     (tmp_path / "go").touch()
-    assert [start.wait(30) for start in starts] == [0, 0]
+    assert [start.wait(120) for start in starts] == [0, 0]
 
 
 def test_a_port_in_use_is_refused_with_another_to_take() -> None:

@@ -70,7 +70,7 @@ def test_a_step_out_of_time_is_ended_with_what_it_started(
     )
     began = time.monotonic()
     outcome = run_code(tmp_path, code, 5.0)
-    assert time.monotonic() - began < 30 and outcome.status == TIMED_OUT
+    assert time.monotonic() - began < 120 and outcome.status == TIMED_OUT
     with pytest.raises(ProcessLookupError):
         for _ in range(100):  # until its entry is gone
             os.kill(int(outcome.output), 0)
@@ -114,7 +114,7 @@ def test_the_report_is_there_when_the_check_is_stopped(tmp_path: Path) -> None:
         assert check.stdout is not None
         assert check.stdout.readline().startswith("Tests: at most")
         check.send_signal(signal.SIGTERM)
-        assert check.wait(60) == 143
+        assert check.wait(120) == 143
     (step,) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["steps"]
     assert step["status"] == "not run"
     assert "| Tests | not run |" in (tmp_path / "report.md").read_text(encoding="utf-8")

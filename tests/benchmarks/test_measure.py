@@ -96,7 +96,7 @@ def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> No
     ):
         pass
     with process(waiting, tmp_path / "log") as started:
-        assert started.wait(60) == 1  # nothing to read: stdin is empty
+        assert started.wait(120) == 1  # nothing to read: stdin is empty
 
 
 def test_the_contenders_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_a_stop_during_a_download_is_prompt_and_leaves_nothing_half(
         (child,) = children(process.popen.pid)
         began = time.monotonic()
         stop(process)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40, "of the minute for which the hub is silent"
         assert not Path(f"/proc/{child}").exists()
     hub.pause_s = 0
     assert bundles(variables) == []
@@ -129,7 +129,7 @@ def test_a_start_that_cannot_serve_what_it_should_fails(
 ) -> None:
     models = [f"--model={name}" if not name.startswith("--") else name for name in arguments]
     process = start(["-m", "service.cli", "--port", "0", "--model-precision", "fp32", *models], variables)
-    output, error = process.communicate(timeout=120)
+    output, error = process.communicate(timeout=300)
     assert process.returncode == code and line in error and "Ready" not in output, error
 
 

@@ -20,7 +20,7 @@ def test_an_interrupt_during_the_imports_ends_in_one_line(tmp_path: Path) -> Non
     )
     assert process.stdout is not None and process.stdout.readline() == "imported\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=300)
     assert (process.returncode, error) == (130, "bert-export: interrupted; nothing was begun\n")
 
 

@@ -329,7 +329,7 @@ def test_an_interrupt_ends_all_exports_of_demo_bundles(tmp_path: Path) -> None:
     while not any(file.stat().st_size for file in tmp_path.glob("tmp*/*.json")):  # it has begun
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=30)
+    _, shown = process.communicate(timeout=300)
     assert process.returncode == 130 and shown.endswith("interrupted; what was not finished is not there\n")
     assert not list(tmp_path.glob("tmp*"))
     for finished in (tmp_path / "out").glob("*"):

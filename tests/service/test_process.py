@@ -149,7 +149,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
 
 def until_importing(process: Process) -> None:
     # Python itself handles SIGINT, and nothing else.
-    eventually(lambda: catches(process.popen.pid, signal.SIGTERM), 60)
+    eventually(lambda: catches(process.popen.pid, signal.SIGTERM))
 
 
 def until_listening(process: Process) -> None:
@@ -157,13 +157,13 @@ def until_listening(process: Process) -> None:
 
 
 def until_a_child_starts(process: Process) -> None:
-    eventually(lambda: bool(children(process.popen.pid)), 60)
+    eventually(lambda: bool(children(process.popen.pid)))
 
 
 def until_children_import(process: Process) -> None:
-    eventually(lambda: len(children(process.popen.pid)) == 2, 60)
+    eventually(lambda: len(children(process.popen.pid)) == 2)
     frontend = children(process.popen.pid)[1]
-    eventually(lambda: catches(frontend, signal.SIGTERM), 60)
+    eventually(lambda: catches(frontend, signal.SIGTERM))
 
 
 @pytest.mark.parametrize(

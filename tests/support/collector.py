@@ -34,7 +34,7 @@ class Collector:
     def receive(self, path: str, body: bytes) -> bytes:
         assert path == "/v1/traces"
         self.requests += 1
-        self.answers.wait(60)
+        self.answers.wait(120)
         if self.status == 200:
             for sent in ExportTraceServiceRequest.FromString(body).resource_spans:
                 found = [span for scope in sent.scope_spans for span in scope.spans]

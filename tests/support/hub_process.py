@@ -47,7 +47,7 @@ def resolve(
 ) -> tuple[str, str]:
     """Return the folder that a program finds by a name, "" for none, and what it says on standard error."""
     process = start(["-c", RESOLVE, name], variables, before)
-    output, error = process.communicate(timeout=120)
+    output, error = process.communicate(timeout=300)
     assert "Traceback" not in error, error
     assert (process.returncode == 0) == bool(output), error
     return output.strip(), error

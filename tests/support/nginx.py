@@ -58,7 +58,7 @@ def proxy(folder: Path, *upstream: int, **changes: tuple[str, str]) -> Iterator[
         yield client
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(120)
 
 
 def answers(port: int) -> bool:

@@ -124,4 +124,4 @@ def kill_node(run: subprocess.Popen[str]) -> None:
     workers = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     for process in (run.pid, *map(int, workers)):
         os.kill(process, signal.SIGKILL)
-    run.communicate(timeout=60)  # returns when the last process that holds the pipe has ended
+    run.communicate(timeout=300)  # returns when the last process that holds the pipe has ended

@@ -184,17 +184,17 @@ def test_many_views_of_one_storage_take_no_more_memory_than_the_file(tmp_path: P
     ],
 )
 def test_hostile_pickles_are_refused_at_once(pickled: bytes, tmp_path: Path) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for value in (HEAD + pickled, state_dict(pickled.removesuffix(b"."))):
         with pytest.raises(CheckpointError):
             read_torch_file(write_zip(tmp_path / "w.bin", value))
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
 
 
 def test_a_long_list_of_pairs_is_read_once() -> None:
     # Else this short pickle would have 20,000 pairs copied 60,000 times.
     listed = b"](" + b"](X\x01\x00\x00\x00xNe" * 20_000 + b"e\x85q\x00"
     pickled = HEAD + listed + b"ccollections\nOrderedDict\nq\x01" + b"h\x01h\x00R" * 60_000 + b"."
-    start = time.perf_counter()
+    start = time.process_time()
     assert load(BytesIO(pickled)) == {}
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30

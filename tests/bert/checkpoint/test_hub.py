@@ -163,7 +163,7 @@ def test_a_cache_that_cannot_be_looked_at_does_not_end_the_look_at_the_space(
 def test_two_programs_download_a_file_once(hub: LocalHub, variables: dict[str, str]) -> None:
     hub.pause_s = 0.5
     both = [start(["-c", RESOLVE, "org/tiny"], variables) for _ in range(2)]
-    found = [process.communicate(timeout=120)[0].strip() for process in both]
+    found = [process.communicate(timeout=300)[0].strip() for process in both]
     assert found[0] == found[1] and files(found[0]) == NEEDED
     assert len([line for line in hub.asked("model.safetensors") if line.startswith("GET")]) == 1
 

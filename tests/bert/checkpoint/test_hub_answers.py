@@ -16,11 +16,11 @@ INFO, TREE, WEIGHTS, CONFIG = "/revision/main", "/tree/", "/model.safetensors", 
 def test_a_hub_that_does_not_answer_is_given_up(
     hub: LocalHub, variables: dict[str, str], checkpoint: Path
 ) -> None:
-    hub.instead = {INFO: Instead(pause_s=60)}
+    hub.instead = {INFO: Instead(pause_s=200)}
     start = time.monotonic()
     folder, said = resolve("org/tiny", variables)
     assert not folder and f"{hub.url} does not answer (" in said
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 100
     hub.instead = {}
     folder, _ = resolve("org/tiny", variables)
     hub.instead = {INFO: Instead(pause_s=60)}

@@ -92,9 +92,9 @@ def test_an_entity_keeps_its_punctuation() -> None:
 def test_many_handles_take_no_time_of_their_square() -> None:
     words = 3 * np.arange(60_000)[:, None] + np.array([[0, 1], [1, 2]]).reshape(1, 4)
     bounds = words.reshape(-1, 2)
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(ignored_words("@a " * 60_000, bounds, ("handles",))) == len(bounds)
-    assert time.perf_counter() - began < 5  # comparing each handle with each word took 20 s
+    assert time.process_time() - began < 8  # comparing each handle with each word took 20 s
 
 
 def test_without_a_label_for_outside_nothing_is_left_out() -> None:

@@ -247,7 +247,7 @@ def test_two_processes_do_not_write_one_output(
         assert main([*arguments, "--restart"]) == 2
     finally:
         process.send_signal(signal.SIGCONT)
-        process.wait(60)
+        process.wait(120)
     assert len(read_rows(out)) == ROWS - len(range(3, ROWS, 997))
 
 
@@ -294,7 +294,7 @@ def test_a_reader_that_leaves_ends_the_run(bundles: Path, source: Path) -> None:
     process.stdout.close()
     said = process.stderr.read().decode()
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(120) == 1
     assert "nobody reads standard output any more" in said
     assert "Traceback" not in said
 

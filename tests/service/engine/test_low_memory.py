@@ -40,7 +40,7 @@ class SmallEngine:
             if self.used + tokens > self.capacity:
                 raise MemoryError if self.is_pythons else OutOfMemoryError(tokens)
             self.used += tokens
-        assert self.gate.wait(10)
+        assert self.gate.wait(120)
         with self.lock:
             self.used -= tokens
             self.batches.append(tokens)

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -339,10 +339,13 @@ async def swap(begun: ServeSettings, place: Path, bundles: list[Path]) -> list[s
         tiny = (await anext(changes)).registry.models["tiny"]
         precisions.append(tiny.bundle.manifest.precision)
         await scheduler.submit(tiny.id, sample_texts(16))
-    with suppress(TimeoutError):
-        async with asyncio.timeout(5):
-            await anext(changes)  # there is none, but what was replaced is let go
-    assert first() is None  # its memory is free
+    none = asyncio.ensure_future(anext(changes))
+    async with asyncio.timeout(60):  # what was replaced is let go, and its memory is free
+        while first() is not None:
+            await asyncio.sleep(0.05)
+    assert not none.done()
+    none.cancel()
+    await asyncio.wait([none])
     await scheduler.close()
     return precisions
 

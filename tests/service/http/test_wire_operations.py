@@ -19,7 +19,7 @@ def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, load = threading.Event(), BundleLoader.load
-    monkeypatch.setattr(BundleLoader, "load", lambda *a, **k: gate.wait(10) and load(*a, **k))
+    monkeypatch.setattr(BundleLoader, "load", lambda *a, **k: gate.wait(120) and load(*a, **k))
     with serving(wait=False, bundles=[bundles / "mood"]) as live:
         assert live.get("/health/live").status == 200
         for reply in (live.get("/health/ready"), live.post("/classify", TEXT), live.get("/models")):

@@ -128,7 +128,7 @@ def test_a_last_attempt_runs_alone_and_is_announced(
 
     def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
         batches.append(len(texts))
-        assert gate.wait(10)
+        assert gate.wait(120)
         return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:
@@ -157,7 +157,7 @@ def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
     run, gate = OnnxEngine.run, threading.Event()
 
     def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
-        assert gate.wait(10)
+        assert gate.wait(120)
         return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:
@@ -185,7 +185,7 @@ def test_a_batch_that_hangs_ends_the_process_and_its_only_request(
     monkeypatch.setattr("service.workers.engine_process.os._exit", ended.append)
 
     def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
-        assert gate.wait(10)
+        assert gate.wait(120)
         return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:

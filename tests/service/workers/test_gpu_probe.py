@@ -61,7 +61,7 @@ def test_a_probe_waits_for_a_last_attempt_which_runs_alone(
 
     def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
         batches.append(len(texts))
-        assert gate.wait(10)
+        assert gate.wait(120)
         return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:

@@ -131,9 +131,9 @@ def test_a_process_that_hangs_before_its_first_sign_of_life_is_replaced_whatever
 ) -> None:
     arguments = ("--bundles", str(bundles / "mood"), "--frontends", "1", "--load-timeout-s", "600")
     with started(*arguments, command=COMMAND, **{HANG_STARTING: "2"}) as process:
-        eventually(lambda: len(children(process.popen.pid)) == 2, 60)
+        eventually(lambda: len(children(process.popen.pid)) == 2)
         before = set(children(process.popen.pid))
-        eventually(lambda: before.isdisjoint(children(process.popen.pid)), 60)
+        eventually(lambda: before.isdisjoint(children(process.popen.pid)))
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(120) == 0
         said = process.error()

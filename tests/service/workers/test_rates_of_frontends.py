@@ -16,7 +16,7 @@ from tests.support.live import Client
 from tests.support.process import address, children, started
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes need POSIX")
-RATE, FRONTENDS, CLIENTS, SECONDS = 10, 2, 8, 4.0
+RATE, FRONTENDS, CLIENTS, SECONDS = 3, 2, 8, 5.0
 
 
 def test_two_frontends_admit_together_what_a_key_may_ask(bundles: Path, tmp_path: Path) -> None:

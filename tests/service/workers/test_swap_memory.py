@@ -104,7 +104,7 @@ def test_a_load_that_hangs_is_given_up_and_the_service_goes_on(
 
         def hang(self: BundleLoader, folder: Path, **options: Any) -> OpenedModel:
             if folder.name == "mood":
-                ended.wait(60)
+                ended.wait(120)
             return opened(self, folder, **options)
 
         monkeypatch.setattr(BundleLoader, "open", hang)

@@ -79,7 +79,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_it_counts_once_it_is
     go_on, seal = threading.Event(), store.save
 
     def late(step: int, write: Callable[[Path], None]) -> Path:
-        assert go_on.wait(60)
+        assert go_on.wait(120)
         return seal(step, write)
 
     with ShardedSaver(store, ALONE) as saver:

@@ -176,7 +176,7 @@ def left_of(run: subprocess.Popen[str]) -> list[int]:
 
 
 def assert_ends(run: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while left_of(run):
         assert time.monotonic() < deadline, "workers outlive their main process"
         time.sleep(0.05)
