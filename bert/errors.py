@@ -134,11 +134,11 @@ QUEUE_RULE = "at most {} may wait at once (max_queue_tokens), so it could never 
 class RequestTooLargeError(ServiceError):
     """A request has more tokens than its limit, however little else there is to do."""
 
-    def __init__(self, tokens: int, max_tokens: int, rule: str = QUEUE_RULE) -> None:
+    def __init__(self, tokens: int, max_tokens: int, rule: str = QUEUE_RULE, unit: str = "tokens") -> None:
         """`tokens` were counted before the request was given up; `rule` has {} in place of the limit."""
         self.tokens, self.max_tokens = tokens, max_tokens
         super().__init__(
-            f"the request has {tokens} tokens or more and {rule.format(max_tokens)}: send it in parts"
+            f"the request has {tokens} {unit} or more and {rule.format(max_tokens)}: send it in parts"
         )
 
 

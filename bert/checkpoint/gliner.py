@@ -35,8 +35,11 @@ _MORE = {
     "fuse_layers": "a model whose layers are fused",
     "post_fusion_schema": "a model whose words are fused with its labels",
     "span_encoder_config": "a model with another encoder before its spans",
+    "precomputed_prompts_mode": "a model whose labels were read once and for all",
 }
 """Keys whose presence says that the model is more than is read → what it is then."""
+_MORE_OF_WORDS = {"represent_spans": "a model that judges spans of the words that it finds"}
+"""The same for models that judge words; the others have no use for it."""
 _SAVE_AGAIN = (
     "load the model with gliner (GLiNER.from_pretrained) and save it (save_pretrained) into a folder"
 )
@@ -62,7 +65,8 @@ def read_config(folder: Path) -> tuple[dict[str, Any], BertConfig]:
     kind = values.get("model_type") or "gliner"
     if kind not in _KINDS:
         raise UnsupportedModelError(f"model_type is {kind!r}; read are {', '.join(_KINDS)}")
-    for key, what in _MORE.items():
+    more = {**_MORE, **(_MORE_OF_WORDS if _span_mode(values) == "token_level" else {})}
+    for key, what in more.items():
         if values.get(key):
             raise UnsupportedModelError(f"{key} is {values[key]!r}, so this is {what}, which is not read")
     for key, only in (("words_splitter_type", "whitespace"), ("subtoken_pooling", "first")):
@@ -78,6 +82,10 @@ def read_config(folder: Path) -> tuple[dict[str, Any], BertConfig]:
     if values.get("labels_encoder"):
         values["labels_encoder_config"] = _body_of(folder, values, of_labels=True)
     return {**values, "encoder_config": body}, _config_of(body)
+
+
+def _span_mode(values: Mapping[str, Any]) -> str:
+    return str(values.get("span_mode") or SPAN_MODES[0]).replace("-", "_")
 
 
 def _body_of(folder: Path, values: Mapping[str, Any], *, of_labels: bool = False) -> dict[str, Any]:
@@ -146,7 +154,7 @@ def read_gliner(folder: Path, tensors: Weights) -> tuple[Parts, Parts | None]:
     prompt = LabelPrompt(
         ids[0],
         ids[1],
-        str(values.get("span_mode") or SPAN_MODES[0]).replace("-", "_"),
+        _span_mode(values),
         width=values.get("hidden_size", 512),
         max_width=values.get("max_width", 12),
         max_words=values.get("max_len", 384),

@@ -1,15 +1,17 @@
 """Entities of texts: /ner."""
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import accumulate, chain, islice
+from itertools import chain
 from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from bert.encoding import Ints, Pieces
-from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError, displayed
 from bert.tasks import aggregation, ner
 from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.ner import Entity
@@ -44,6 +46,7 @@ from service.tasks.task import Call, ListItems, Results, ServedTask, response_ex
 OPEN_NER = "open_ner"
 """Task of models that take labels of a request."""
 Stretch = TypeVar("Stretch", bound=HasBounds)
+_NO_IDS = np.zeros(0, np.int32)
 
 
 Threshold = Annotated[
@@ -311,18 +314,21 @@ async def find_entities(call: Call, text: Texts, sets: LabelSets, how: Choosing)
     outputs = await call.infer_windows(cut)
     call.context.tokens += tokens_of_labels
 
+    def decode_one(i: int) -> list[Entity]:
+        if time.monotonic() > call.context.deadline:
+            raise DeadlineExceededError(call.context.timeout_ms)
+        return decode_open(text.values[i], words[i].bounds, sets.of_text(i), cut[i], outputs[i], prompt, how)
+
     def read() -> list[list[Entity]]:
-        found = [
-            decode_open(value, words[i].bounds, sets.of_text(i), cut[i], outputs[i], prompt, how)
-            for i, value in enumerate(text.values)
-        ]
+        found = make_each(len(text), decode_one, text.where)
         # A label may be as long as the text: of a word that it does not know, a tokenizer makes one piece.
         sizes = {name: text_size(name) for names in sets.labels for name in names}
         of_labels = sum(sizes[entity.label] for each in found for entity in each)
         call.note_size(text, spans_size(chain.from_iterable(found)) + of_labels)
         return found
 
-    entities = await call.decode(sets.count(len(text)), read, text)
+    candidates = sum(map(len, chain.from_iterable(outputs)))
+    entities = await call.decode(candidates, read, text)
     # Labels of requests have no bound, and each that is counted by name is a series in the metrics.
     call.note_outcomes(("other", entity.score) for each in entities for entity in each)
     return entities
@@ -375,36 +381,50 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
     assert spec.label_prompt is not None
     prompt = spec.label_prompt
 
-    def split() -> tuple[list[list[tuple[int, int]]], list[str]]:
+    places = labels.places() if call.model.labels is None else []
+    sent = [labels.lists[item][place] for item, place in places]
+
+    def split() -> tuple[list[list[tuple[int, int]]], Counter[str]]:
         bounds = [word_bounds(value) for value in text.values]
-        return bounds, [value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at]
+        every = (value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at)
+        return bounds, Counter(chain(sent, every))  # a text repeats most of its words
 
     with call.context.timed("tokenize"):
         is_short = is_short_text(text.values)
-        bounds, every = split() if is_short else await call.pipeline.run_in_thread(split)
-        places = labels.places() if call.model.labels is None else []
-        sent = [labels.lists[item][place] for item, place in places]
-        found = [each.ids for each in await bounded.pieces([*sent, *every])]
-        of_labels, of_words = found[: len(sent)], found[len(sent) :]
-        rest = iter(of_labels)
-
-        def read(item: int) -> tuple[Ints, list[int]]:
-            before = prompt_ids(list(islice(rest, len(labels.lists[item]))), prompt)
-            room(len(before[0]), spec)
-            return before
-
-        before = make_each(len(labels.lists), read, labels.where)
-        check_pieces(of_labels, lambda index: labels.where(*places[index]))
+        bounds, counts = split() if is_short else await call.pipeline.run_in_thread(split)
+        pieces = await bounded.pieces(list(counts))
+        bounded.tokens += counts.total() - len(counts)
 
         def build() -> tuple[list[Words], list[list[Window]]]:
-            ends = accumulate(map(len, bounds))
+            found = dict(zip(counts, pieces, strict=True))
+            bounded.check_tokens(sum(number * len(found[word]) for word, number in counts.items()))
+
+            def read(item: int) -> tuple[Ints, list[int]]:
+                before = prompt_ids(
+                    [found[label].ids for label in labels.lists[item]] if sent else [], prompt
+                )
+                room(len(before[0]), spec)
+                return before
+
+            def where(index: int) -> str:
+                return labels.where(*places[index])
+
+            before, of_labels = (
+                make_each(len(labels.lists), read, labels.where),
+                [found[each] for each in sent],
+            )
+            check_pieces(of_labels, where)
+            bounded.note_unknown(of_labels, where)
             words = [
-                Words.of(at, of_words[end - len(at) : end]) for at, end in zip(bounds, ends, strict=True)
+                Words.of(at, [found[value[a:b]].ids for a, b in at])
+                for value, at in zip(text.values, bounds, strict=True)
             ]
+            of_texts = [Pieces(np.concatenate([_NO_IDS, *each.ids]), each.bounds, _NO_IDS) for each in words]
+            bounded.note_unknown(of_texts, text.where)
             cut = [windows(each, before[labels.index(i)], tokenizer, spec) for i, each in enumerate(words)]
             return words, cut
 
-        return await bounded.build(len(text), build)
+        return await (bounded.build(len(text), build) if is_short else call.pipeline.run_in_thread(build))
 
 
 def _refuse_fields(names: Iterable[str], why: str) -> None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bert.encoding import Ints, Window
+from bert.errors import InputError
 from bert.tasks.ner import Entity
 from bert.tasks.spec import LabelPrompt
 from bert.tasks.task import Floats, sigmoid
 
 FLOOR = 0.01
 """Probabilities below it do not leave the engine, so that no request can ask for them."""
+MAX_FOUND = 2**18
+"""Most spans of a text and their labels that are weighed against one another, in about a second."""
 START, END, INSIDE = range(3)
 """Columns of the scores of a model that judges words."""
 _Found = tuple[int, int, int]
@@ -53,6 +56,8 @@ def decode(
 
     `bounds` (W, 2) are those of its words. As in `gliner`, the most probable ones come first, then those that they leave
     room for; of equal ones the first in the text, then the narrower, then that of the first label.
+
+    Raises InputError for a text with more than MAX_FOUND of them.
     """
     scores: dict[_Found, float] = {}
     of_window = _spans if prompt.judges_spans else _runs
@@ -60,9 +65,14 @@ def decode(
         for (first, last, label), score in of_window(rows, len(labels), how.threshold):
             key = first + window.start, last + window.start, label
             scores[key] = max(scores.get(key, 0.0), score)
+            if len(scores) > MAX_FOUND:
+                raise InputError(
+                    f"has over {MAX_FOUND} candidates above the threshold of {how.threshold}: raise it, or send shorter "
+                    "texts or fewer labels"
+                )
     best_first = sorted(sorted(scores), key=lambda key: -scores[key])
     entities = []
-    for first, last, label in sorted(_chosen(best_first, how), key=lambda key: key[0]):
+    for first, last, label in sorted(_chosen(best_first, len(bounds), how), key=lambda key: key[0]):
         start, end = int(bounds[first, 0]), int(bounds[last, 1])
         entities.append(Entity(text[start:end], labels[label], start, end, scores[first, last, label]))
     return _joined(text, entities) if how.join else entities
@@ -94,26 +104,28 @@ def _runs(rows: Floats, labels: int, threshold: float) -> Iterator[tuple[_Found,
             place += labels
 
 
-def _chosen(best_first: Sequence[_Found], how: Choosing) -> Iterator[_Found]:
-    """Yield those that stand beside all that came before."""
-    taken: dict[int, list[_Found]] = defaultdict(list)
-    longest = 0
-    for span in best_first:
-        first, last, _ = span
-        near = (other for start in range(first - longest, last + 1) for other in taken.get(start, ()))
-        if not any(_clash(span, other, how) for other in near):
-            taken[first].append(span)
-            longest = max(longest, last - first)
-            yield span
+def _chosen(best_first: Sequence[_Found], words: int, how: Choosing) -> Iterator[_Found]:
+    """Yield those that stand beside all that came before, of a text of so many words.
 
-
-def _clash(one: _Found, other: _Found, how: Choosing) -> bool:
-    if one[:2] == other[:2]:
-        return not how.multi_label
-    if one[0] > other[1] or other[0] > one[1]:
-        return False
-    within = (one[0] <= other[0] and one[1] >= other[1]) or (other[0] <= one[0] and other[1] >= one[1])
-    return how.flat or not within
+    Each span is looked at once, whatever its labels, and then not beside every other one: those may be very many.
+    """
+    fits = dict[tuple[int, int], bool]()
+    is_taken, first_of, last_of = np.zeros(words, bool), np.full(words, words), np.full(words, -1)
+    for found in best_first:
+        first, last, _ = found
+        if (first, last) in fits:
+            if fits[first, last] and how.multi_label:
+                yield found
+            continue
+        if how.flat:
+            fits[first, last] = not is_taken[first : last + 1].any()
+        else:  # no other one begins before it and ends inside, or begins inside and ends behind it
+            ends_inside = (first_of[first:last] < first).any()
+            fits[first, last] = not (ends_inside or (last_of[first + 1 : last + 1] > last).any())
+        if fits[first, last]:
+            is_taken[first : last + 1] = True
+            first_of[last], last_of[first] = min(first_of[last], first), max(last_of[first], last)
+            yield found
 
 
 def _joined(text: str, entities: Sequence[Entity]) -> list[Entity]:

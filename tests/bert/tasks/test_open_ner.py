@@ -155,6 +155,34 @@ def test_greedy_choice_is_that_of_the_reference(
     assert [(e.start, e.end, e.label) for e in got] == expected
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_work_is_no_square_of_the_spans(flat: bool) -> None:
+    """Side by side each would be compared with over 20,000 others, for hours."""
+    words, widths, labels = 100, 12, 200
+    prompt = LabelPrompt(8, 9, "markerV0", 4, max_width=widths, max_words=words)
+    bounds = np.array([(2 * n, 2 * n + 1) for n in range(words)], np.int32)
+    rows = [
+        (n * labels + c, k, 1.0 + c / labels)
+        for n in range(words)
+        for k in range(min(widths, words - n))
+        for c in range(labels)
+    ]
+    how, names = Choosing(flat=flat, multi_label=True), [str(n) for n in range(labels)]
+    run = [Window(WHOLE.encoding, 0, words)]
+    got = decode("a " * words, bounds, names, run, [np.array(rows, np.float32)], prompt, how)
+    assert len(got) == labels * len({(each.start, each.end) for each in got})
+
+
+def test_more_candidates_than_can_be_weighed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert.tasks.open_ner.decode.MAX_FOUND", 2)
+    scores = {(n, 0, 0): 0.9 for n in range(3)}
+    with pytest.raises(InputError, match=r"over 2 candidates above the threshold of 0\.5: raise it"):
+        found(scores, Choosing())
+    del scores[0, 0, 0]
+    assert len(found(scores, Choosing())) == 2
+
+
 def test_of_two_windows_the_better_score_counts() -> None:
     rows = [candidates(logits_of({(1, 0, 0): p}, 4, 1)) for p in (0.6, 0.9)]
     runs = [Window(WHOLE.encoding, 1, 5)] * 2

@@ -182,6 +182,11 @@ def test_what_is_not_read_of_a_bi_encoder_is_refused_by_name(
         ({"fuse_layers": True}, "layers are fused"),
         ({"post_fusion_schema": "l2l"}, "fused with its labels"),
         ({"span_encoder_config": {"model_type": "rnn"}}, "another encoder before its spans"),
+        (
+            {"span_mode": "token-level", "represent_spans": True},
+            "represent_spans is True, so this is a model that judges spans of the words",
+        ),
+        ({"precomputed_prompts_mode": True}, "a model whose labels were read once and for all"),
         ({"span_mode": "conv_max"}, "span_mode is 'conv_max'"),
         ({"words_splitter_type": "spacy"}, "words_splitter_type is 'spacy'; only 'whitespace'"),
         ({"subtoken_pooling": "mean"}, "subtoken_pooling is 'mean'; only 'first'"),

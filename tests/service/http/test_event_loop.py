@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from service import metrics
 from tests.support.live import Live, serving
 from tests.support.loop_watch import ALLOWED, ATTEMPTS, LoopWatch, calibrate, watching
+from tests.support.open_ner import write_wide_bundle
 from tests.support.tiny import SPECS, write_tiny_bundle
 from tests.support.tokenizers import backend_of, tokenizer_json
 from tests.support.wire import read_all, statuses
@@ -215,6 +216,40 @@ def test_no_body_holds_the_event_loop(live: Live, name: str) -> None:
 def test_no_body_of_a_wire_holds_the_event_loop(live: Live, name: str) -> None:
     expected, path, make = WIRE_BODIES[name]
     assert_loop_stays_free(live, lambda: live.post(path, make()).status, expected)
+
+
+LABELLED: dict[str, tuple[set[int], Callable[[], bytes]]] = {
+    "very many spans over the threshold": (
+        {200},
+        lambda: listed(
+            text="a warm film " * 40, labels=NAMES[:60], threshold=0.01, flat=False, multi_label=True
+        ),
+    ),
+    "many texts": ({200}, lambda: listed(text=["a film"] * 512, labels=NAMES[:20])),
+    "many short words": ({413}, lambda: filled(b".", b'{"labels": ["a"], "text": "', b'"}')),
+    "many unlike words": (
+        {413},
+        lambda: listed(text=" ".join(f"{n:x}" for n in range(300_000)), labels=["a"]),
+    ),
+    "a long word": ({200}, lambda: listed(text="a" * 1_000_000, labels=["a"])),
+}
+NAMES = [f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh"]
+"""Expected status and body of requests with labels for entities."""
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A service that finds entities of a request's labels."""
+    folder = tmp_path_factory.mktemp("labelled")
+    write_wide_bundle(folder / "open", "open")
+    with serving(bundles=[folder]) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_no_request_with_labels_holds_the_event_loop(labelled: Live, name: str) -> None:
+    expected, make = LABELLED[name]
+    assert_loop_stays_free(labelled, lambda: labelled.post("/ner", make()).status, expected)
 
 
 ODD_TEXTS = {

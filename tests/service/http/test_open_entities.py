@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bert.tasks.open_ner import decode
 from bert.tasks.open_ner.decode import FLOOR
 from service.tasks.table import BY_PATH
 from tests.support.live import Live, serving
@@ -208,3 +209,23 @@ def test_a_list_of_a_text_has_no_more_names_than_one_of_all(bundles: Path, tmp_p
     with serving(bundles=[tmp_path], max_texts_per_request=2_000) as live:
         many = [["a"], [str(n) for n in range(513)]]
         assert "513 names and may have 512" in refused(live, text=["x", "y"], labels=many)["labels[1]"]
+
+
+def test_texts_and_labels_of_mostly_unknown_pieces_are_named(opened: Live) -> None:
+    labels = ["person", "🦜 ꙮ"]
+    reply = opened.post("/ner", {"text": ["a film", "🦜"], "labels": labels, "model": "markerV0"})
+    assert [each["field"] for each in reply.json["warnings"]] == ["labels[1]", "text[1]"]
+
+
+def test_a_text_may_repeat_its_words_very_often(opened: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each word costs the queue of texts that wait for the tokenizer as much as 64 characters, but only once."""
+    monkeypatch.setattr(opened.loaded.pipeline.threads.tokenize.queue, "max_tokens", 10_000)
+    assert ask(opened, "film . " * 200, ["a"])
+    reply = opened.post("/ner", {"text": " ".join(map(str, range(200))), "labels": ["a"]})
+    assert reply.status == 413 and "characters or more" in reply.json["detail"]
+
+
+def test_too_many_candidates_are_refused(opened: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_FOUND", 3)
+    found = refused(opened, text=["a", TEXT], labels=LABELS, threshold=0.3)
+    assert "over 3 candidates above the threshold of 0.3" in found["text[1]"]

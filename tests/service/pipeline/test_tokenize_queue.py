@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from bert.encoding import Pieces
-from bert.errors import DeadlineExceededError, NotReadyError, QueueFullError, TooLateError
+from bert.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    QueueFullError,
+    RequestTooLargeError,
+    TooLateError,
+)
 from bert.tokenizer import Tokenizer
 from service.pipeline.pipeline import TokenizeQueue
 from service.pipeline.text_parts import PART_CHARACTERS
@@ -85,6 +91,14 @@ def test_results_are_in_the_order_of_the_parts() -> None:
         assert await queue.run(reads, parts, [5_000] * 40) == parts
 
     run(scenario, threads=3)
+
+
+def test_what_could_never_wait_is_told_so_and_not_when_to_come_back() -> None:
+    async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
+        with pytest.raises(RequestTooLargeError, match="10001 characters or more and at most 10000 may wait"):
+            await queue.run(reads, ["a", "b"], [5_000, 5_001])
+
+    assert not run(scenario, most=10_000).begun
 
 
 def test_a_full_queue_refuses_a_request_whole_with_a_retry_time() -> None:
