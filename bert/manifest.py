@@ -10,6 +10,7 @@ from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.names import check_model_name
 from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors.output_types import Ranges
 
 SCHEMA_VERSION = 2
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -75,6 +76,9 @@ class Manifest:
     labels_encoder: dict[str, Any] = field(default_factory=dict)
     """The encoder of labels, where these have one of their own: its graph's values of LABELS_KEYS. Empty where they have
     none."""
+    embedding_ranges: dict[str, Any] = field(default_factory=dict)
+    """Ranges of an embedding's numbers, by which they are written as int8 and uint8: `Ranges.to_dict` of
+    `bert.tasks.vectors.output_types`. Empty for another task, and where export compared few texts."""
     created: str = ""
     """Time at which the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several
     bundles for one task in a folder of bundles, the oldest is the default."""
@@ -99,6 +103,8 @@ class Manifest:
             self.of_fallback()
         if self.labels_encoder:
             self.of_labels()
+        if self.embedding_ranges:
+            self._check_ranges()
         _check_session(self.session)
         _check_counts("packing", self.packing, _PACKING)
         _check_counts("attention", self.attention, _ATTENTION)
@@ -136,7 +142,9 @@ class Manifest:
             task = TaskSpec.from_dict(self.labels_encoder["task"])
         except ConfigError as error:
             raise BundleError(f"labels_encoder: its task is incomplete or damaged: {error}") from None
-        none: dict[str, Any] = {"labels_encoder": {}, "choice": {}, "dev_score": {}}
+        none: dict[str, Any] = {
+            name: {} for name in ("labels_encoder", "choice", "dev_score", "embedding_ranges")
+        }
         return replace(self, **none, **{**self.labels_encoder, "task": task})
 
     @classmethod
@@ -167,6 +175,14 @@ class Manifest:
         # The spec knows best how it is written; and hashed is what a reader will find.
         values = json.loads(json.dumps({**asdict(self), "task": self.task.to_dict()}))
         return {**values, SHA256: own_sha256(values)}
+
+    def _check_ranges(self) -> None:
+        try:
+            found = len(Ranges.from_dict(self.embedding_ranges).low)
+        except ConfigError as error:
+            raise BundleError(str(error)) from None
+        if found != (size := self.task.vector_size(self.hidden_size)):
+            raise BundleError(f"embedding_ranges are of {found} numbers, and an embedding has {size}")
 
     def _check_types(self) -> None:
         for each in fields(self):

@@ -34,6 +34,7 @@ from model_export import progress
 from model_export.graph.bodies import attention_cost
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose, tried
+from model_export.verify.embedding_ranges import embedding_ranges
 from model_export.verify.label_encoder import LabelEncoder
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter
@@ -101,6 +102,7 @@ def export(
             dev_score=choice.taken.dev_score,
             choice=choice.record,
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
+            embedding_ranges={} if few_texts else embedding_ranges(context, choice.taken),
             labels_encoder=_labels_encoder(checkpoint.labels, of_labels),
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
             made_by=made_by,

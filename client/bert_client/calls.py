@@ -29,7 +29,8 @@ from bert_client.results import (
 )
 
 R = TypeVar("R")
-Vector = npt.NDArray[np.float32]
+Vector = npt.NDArray[Any]
+"""Of float32, or of the numbers of `embedding_type`."""
 E = TypeVar("E")
 Texts = list[str] | tuple[str, ...]
 ChoiceLists = list[list[str]] | tuple[list[str], ...]

@@ -74,8 +74,8 @@ class QaOptions(Options, total=False):
     """Probability of no answer over which the answer is None. Default: what the model was tuned with."""
 
 
-class EmbedOptions(TruncateOptions, total=False):
-    """Options of `embed`."""
+class VectorOptions(TruncateOptions, total=False):
+    """Options of every call that embeds texts."""
 
     prompt_name: str | None
     """Name of the model's prompt that goes before each text; "" is no prompt."""
@@ -83,7 +83,14 @@ class EmbedOptions(TruncateOptions, total=False):
     """Keep the first numbers of each vector. Default: all."""
 
 
-class SimilarityOptions(EmbedOptions, total=False):
+class EmbedOptions(VectorOptions, total=False):
+    """Options of `embed`."""
+
+    embedding_type: Literal["float", "float16", "int8", "uint8", "binary", "ubinary"] | None
+    """Type of the numbers, which is that of the array. Default: float, which is float32."""
+
+
+class SimilarityOptions(VectorOptions, total=False):
     """Options of `similarity`."""
 
     candidates_prompt_name: str | None

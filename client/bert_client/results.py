@@ -216,6 +216,8 @@ class ModelInfo(Result):
     """Tells whether a request may bring the labels to choose from."""
     embedding_size: int | None = None
     """Embeddings only: numbers of a vector."""
+    embedding_ranges: dict[str, list[float]] | None = None
+    """Embeddings only: ranges of the numbers as int8 and uint8; None if these types are refused."""
     examples: list[dict[str, Any]] = field(default_factory=list)
     """Requests to try it with; empty where any text of its task will do."""
     prompts: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ import dataclasses
 import reprlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,10 @@ from bert_client.results import Answer, Choice, Classification, Entity, FilledMa
 R = TypeVar("R")
 OWN = ("timeout", "info")
 """Options that the service does not see."""
+
+
+DTYPES = {"float": "<f4", "float16": "<f2", "int8": "i1", "uint8": "u1", "binary": "i1", "ubinary": "u1"}
+"""`embedding_type` → numpy's name of its numbers."""
 
 
 def shown(value: object) -> str:
@@ -118,7 +123,9 @@ def qa(options: Mapping[str, Any], question: Any, context: Any) -> Call[Answer]:
 
 def embed(options: Mapping[str, Any], text: Any) -> Call[Vector]:
     """Return a call of /embed; vectors come as base64, which is shorter than numbers in JSON."""
-    return call("/embed", _vector, {**options, "encoding_format": "base64"}, kind=Vectors, text=text)
+    kind = options.get("embedding_type") or "float"
+    read = partial(_vector, DTYPES.get(kind, "u1"))  # the service refuses a type that is not known
+    return call("/embed", read, {**options, "encoding_format": "base64"}, kind=Vectors, text=text)
 
 
 def fill_mask(options: Mapping[str, Any], text: Any) -> Call[list[FilledMask]]:
@@ -236,8 +243,9 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and name in OWN}
 
 
-def _vector(content: JsonObject) -> Vector:
-    return np.frombuffer(b64decode(content["embedding"]), "<f4").astype(np.float32)
+def _vector(dtype: str, content: JsonObject) -> Vector:
+    found = np.frombuffer(b64decode(content["embedding"]), dtype)
+    return found.astype(found.dtype.newbyteorder("="))
 
 
 def _no_row(content: JsonObject) -> list[Match]:

@@ -28,6 +28,11 @@ READ_BYTES = 2**20
 _ONE_LINE = "has a tab or a line end, which tsv cannot hold: write csv or jsonl"
 
 
+def is_vector(kind: Any) -> bool:
+    """Tell whether a column of BulkTask holds vectors."""
+    return isinstance(kind, type) and issubclass(kind, np.number)
+
+
 class Output:
     """The output as JSON lines, which are the finished rows as they are; other formats are its subclasses."""
 
@@ -97,7 +102,7 @@ class SeparatedOutput(Output):
     def __init__(self, columns: Sequence[str], new: Mapping[str, Any], dialect: Dialect) -> None:
         """Name the columns of the input and the new ones. Raises ConfigError for a name that the format cannot hold."""
         self._known, self._names, self._dialect = set(columns), [*columns, *new], dialect
-        self._vectors = [name for name, kind in new.items() if kind is np.float32]
+        self._vectors = {name: kind for name, kind in new.items() if is_vector(kind)}
         self._special = re.compile(f"[{re.escape(dialect.separator)}\r\n{chr(34) if dialect.quoted else ''}]")
         if wrong := self._not_held(self._names):
             raise ConfigError(f"the column {wrong!r} {_ONE_LINE}")
@@ -120,9 +125,9 @@ class SeparatedOutput(Output):
         self._file.write(b"".join(self._encoded(self._cells(parse_json(line))) for line in lines))
 
     def _cells(self, values: dict[str, Any]) -> list[str]:
-        for name in self._vectors:
+        for name, kind in self._vectors.items():
             if values.get(name) is not None:
-                values[name] = np.asarray(values[name], np.float32)  # shorter numbers than those of float64
+                values[name] = np.asarray(values[name], kind)  # shorter numbers than those of float64
         return [_cell(values.get(name)) for name in self._names]
 
     def _encoded(self, cells: Sequence[str]) -> bytes:

@@ -4,13 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.bulk.input import InputRow
-from service.bulk.output import Output, to_json
+from service.bulk.output import Output, is_vector, to_json
 from service.bulk.parquet_input import ParquetRows
 from service.bulk.text_input import parse_json
 
@@ -95,7 +94,7 @@ class ParquetOutput(Output):
         """Begin the file; vectors are as wide as the first of these rows."""
         schema = self._old
         for name, kind in self._new.items():
-            vectors = (row[name] for row in rows if kind is np.float32 and row.get(name) is not None)
+            vectors = (row[name] for row in rows if is_vector(kind) and row.get(name) is not None)
             width = len(next(vectors, [])) or -1
             schema = schema.append(pa.field(name, _type_of(kind, width)))
         self._schema = schema
@@ -130,8 +129,8 @@ def _type_of(kind: Any, width: int = -1) -> Any:
         return pa.list_(_type_of(kind[0]))
     if isinstance(kind, Mapping):
         return pa.struct([(name, _type_of(each)) for name, each in kind.items()])
-    if kind is np.float32:
-        return pa.list_(pa.float32(), width)
+    if is_vector(kind):
+        return pa.list_(pa.from_numpy_dtype(kind), width)
     return {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}[kind]
 
 

@@ -102,6 +102,9 @@ class PredictSettings(CommandSettings):
         None, description="Way from the model's pieces to entities. Default: first."
     )
     dimensions: int | None = Field(None, ge=1, description="First numbers of each embedding. Default: all.")
+    embedding_type: Literal["float", "float16", "int8", "uint8", "binary", "ubinary"] | None = Field(
+        None, description="Type of an embedding's numbers, as in /embed. Default: float."
+    )
     prompt_name: str | None = Field(
         None,
         description="Name of the model's prompt that goes before each text. Default: the model's own default.",

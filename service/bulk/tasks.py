@@ -14,6 +14,7 @@ import pydantic
 from typing_extensions import is_typeddict
 
 from bert.errors import ConfigError
+from bert.tasks.vectors.output_types import DTYPES
 from bert.tasks.vectors.similarity import likeness
 from service.engine.models import Model
 from service.pipeline.inputs import Texts
@@ -35,7 +36,7 @@ class BulkTask:
     fields: tuple[str, ...]
     columns: Mapping[str, Any]
     """New column → its type: str, int, float or bool; a list has the type of an item in it, an object those of its keys;
-    np.float32 is a vector."""
+    a type of numpy's, such as np.float32, is that of a vector's numbers."""
     predict: Callable[[Call, Fields], Awaitable[list[Columns]]]
 
 
@@ -52,6 +53,8 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
             f"model {model.name!r} is for {spec.task}, which has no option {unknown[0]}; it has {known}"
         )
     if is_compared:
+        if "embedding_type" in options:
+            raise ConfigError("embedding_type is for vectors, and two texts get a score")
         cut = {"truncated": bool} if options.get("truncate") else {}
         return BulkTask(("text", "text_pair"), {"score": float, **cut}, partial(_compare, options))
     left_out = set() if options.get("truncate") else {"truncated"}
@@ -60,6 +63,8 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
         options = {"top_k": 1, **options}  # the best is enough
     kinds = {name: kind for name, kind in get_type_hints(task.result).items() if name not in left_out}
     columns = {name: _column_type(kind) for name, kind in kinds.items()}
+    if "embedding_type" in options and "embedding" in columns:
+        columns["embedding"] = np.dtype(DTYPES.get(options["embedding_type"], "<f4")).type
     read = task.fields_among(spec, names, options)
     sample = {name: value for name, value in sample_of(spec.task).items() if name in read}
     try:

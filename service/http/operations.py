@@ -52,6 +52,11 @@ class ModelInfo(Schema):
     embedding_size: int | None = Field(
         description="Embeddings only: numbers of a vector, the most that `dimensions` may ask for."
     )
+    embedding_ranges: dict[str, list[float]] | None = Field(
+        description="Embeddings only: `low` and `high` of each number as int8 and uint8, both divided by `lengths[D - 1]` "
+        "where `dimensions` D keeps fewer than all, within -1 and 1; `lengths` is empty for vectors of any length. null: "
+        "these types are refused."
+    )
     prompts: dict[str, str] = Field(description="Embeddings only: name and text of each prompt.")
     default_prompt_name: str | None = Field(description="Embeddings only: prompt of requests that name none.")
     examples: list[dict[str, Any]] = Field(
@@ -90,6 +95,7 @@ class ModelsResponse(Schema):
                 "problem": "single_label",
                 "pair": False,
                 "embedding_size": None,
+                "embedding_ranges": None,
                 "prompts": {},
                 "default_prompt_name": None,
                 "examples": [{"text": "A warm, funny film that I would gladly see again."}],
@@ -222,6 +228,7 @@ def _info(
         pair=spec.pair,
         takes_labels=takes_labels(spec),
         embedding_size=model.embedding_size,
+        embedding_ranges=dict(manifest.embedding_ranges) or None,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,
         examples=[dict(each) for each in FIRST[spec.task].examples_of(spec)],

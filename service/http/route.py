@@ -116,8 +116,8 @@ class JsonResponse(Response):
 
 def npy_response(context: RequestContext, embedded: Embedded) -> Response:
     """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers."""
-    file = BytesIO()
-    np.save(file, np.ascontiguousarray(embedded.vectors, "<f4"), allow_pickle=False)
+    file, vectors = BytesIO(), np.ascontiguousarray(embedded.vectors)
+    np.save(file, vectors.astype(vectors.dtype.newbyteorder("<"), copy=False), allow_pickle=False)
     name = context.model
     headers = {
         "X-Model": name if name.isascii() and name.isprintable() else quote(name),

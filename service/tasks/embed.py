@@ -2,14 +2,16 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from bert.errors import FieldError, InvalidRequestError
-from service.engine.models import Floats
 from service.pipeline.inputs import Texts
+from service.tasks.embedding_types import EmbeddingType, converter
 from service.tasks.schema import (
     Dimensions,
     Example,
@@ -41,8 +43,13 @@ class EmbedRequest(Schema):
     )
     encoding_format: Literal["float", "base64", "binary"] = Field(
         "float",
-        description="float: numbers. base64: a string of little-endian float32. binary: the response is a NumPy file "
-        "(.npy) of float32, one row a text.",
+        description="float: numbers. base64: a string of their bytes, little endian. binary: the response is a NumPy file "
+        "(.npy), one row a text.",
+    )
+    embedding_type: EmbeddingType = Field(
+        "float",
+        description="Type of the numbers, made after `dimensions`. float: float32. int8, uint8: a byte each, by the ranges "
+        "of /models. ubinary: a bit each, 1 if the number is over 0, eight to a byte; binary: the same less 128.",
     )
     truncate: Truncate = False
     model: ModelName = None
@@ -53,7 +60,7 @@ class EmbedResult(TypedDict):
     """A vector, of length 1 unless the model's own files leave it as it is."""
 
     embedding: Annotated[
-        list[float] | str,
+        list[float] | list[int] | str,
         Field(
             description="As many numbers as the model gives or `dimensions` says, or a string with base64; the example "
             "shows the first few."
@@ -81,11 +88,14 @@ class Embed(ServedTask[EmbedRequest]):
             message = "is 'binary', which is not JSON: ask for 'float' or 'base64'"
             raise InvalidRequestError([FieldError("encoding_format", message)])
         text = prompted(text, call.model, request.prompt_name)
-        embedded = await embed(call, text, truncate=request.truncate, dimensions=request.dimensions)
+        convert = converter(call.model, request.embedding_type, request.dimensions)
+        found = await embed(call, text, truncate=request.truncate, dimensions=request.dimensions)
+        vectors = await call.decode(len(text), lambda: convert(found.vectors))
+        embedded = replace(found, vectors=vectors)
 
         def rows(_: ListItems) -> Iterator[EmbedResult]:
-            vectors: Any = np.ascontiguousarray(embedded.vectors)
-            shown = map(in_base64, vectors) if form == "base64" else vectors
+            listed: Any = np.ascontiguousarray(vectors)
+            shown = map(in_base64, listed) if form == "base64" else listed
             return (
                 {"embedding": vector, "truncated": cut}
                 for vector, cut in zip(shown, embedded.truncated, strict=True)
@@ -94,6 +104,6 @@ class Embed(ServedTask[EmbedRequest]):
         return Results(len(text), rows, INLINE_VECTORS, file=embedded if form == "binary" else None)
 
 
-def in_base64(vector: Floats) -> str:
-    """Return a vector as OpenAI does: base64 of float32, little endian."""
-    return b64encode(vector.astype("<f4").tobytes()).decode()
+def in_base64(vector: NDArray[Any]) -> str:
+    """Return base64 of a vector's numbers, little endian: of float32 as OpenAI does."""
+    return b64encode(vector.astype(vector.dtype.newbyteorder("<"), copy=False).tobytes()).decode()

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import orjson
+from numpy.typing import NDArray
 from pydantic import create_model
 
 from bert.errors import (
@@ -271,9 +272,9 @@ def names(*fields: Texts) -> Callable[[int], str]:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors (N, E) of texts, and which texts were cut."""
+    """Vectors (N, E) of texts, in numbers of any type, and which texts were cut."""
 
-    vectors: Floats
+    vectors: NDArray[Any]
     truncated: list[bool]
 
 

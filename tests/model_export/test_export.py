@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -23,8 +24,9 @@ from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
 from model_export.verify import precision as precisions
+from model_export.verify.embedding_ranges import SENTENCES
 from model_export.verify.precision import Exporter
-from model_export.verify.texts import EncodedText
+from model_export.verify.texts import EncodedText, sentences
 from model_export.verify.verified_graph import ExportContext
 from tests.support.checkpoints import SPECS, dev_file, write_checkpoint
 from tests.support.process import ROOT
@@ -43,6 +45,20 @@ def run(checkpoint: Path, out: Path, *more: str) -> int:
     return main(["--checkpoint", str(checkpoint), "--out", str(out), *given, *more])
 
 
+def test_a_bundle_of_embeddings_has_the_ranges_of_its_own_numbers(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "near", SPECS["similarity"])
+    assert run(tmp_path / "near", tmp_path / "b") == 0
+    found = read_bundle(tmp_path / "b").manifest.embedding_ranges
+    context = ExportContext(read_checkpoint(tmp_path / "near"))
+    texts = [*context.texts, *sentences(context.checkpoint.tokenizer, context.checkpoint.spec)[:SENTENCES]]
+    vectors = np.concatenate(context.float32.packed(texts))
+    np.testing.assert_allclose(found["low"], vectors.min(axis=0), atol=1e-5)
+    np.testing.assert_allclose(found["high"], vectors.max(axis=0), atol=1e-5)
+    assert found["lengths"][-1] == pytest.approx(1, abs=1e-5)
+    assert run(tmp_path / "near", tmp_path / "few", "--parity-texts", "few") == 0
+    assert read_bundle(tmp_path / "few").manifest.embedding_ranges == {}
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_bundle_holds_what_the_service_needs(precision: str, checkpoint: Path, tmp_path: Path) -> None:
     assert run(checkpoint, tmp_path / "b", "--precision", precision, "--name", "tiny", "--version", "7") == 0
@@ -52,7 +68,7 @@ def test_a_bundle_holds_what_the_service_needs(precision: str, checkpoint: Path,
     assert manifest.layout == ("flat" if precision == "fp16" else "rows")
     assert manifest.session["graph_optimization_level"] == "ORT_ENABLE_BASIC"
     assert manifest.packing["align_tokens"] == (4 if precision == "int8" else 1)
-    assert manifest.parity["texts"] == 60
+    assert manifest.parity["texts"] == 60 and manifest.embedding_ranges == {}
     if precision == "fp16":
         ran = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
         said = "the written graph was run on a GPU" if ran else "not run on a GPU: "

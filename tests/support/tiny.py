@@ -98,6 +98,7 @@ def write_tiny_bundle(
     vocab_size: int | None = None,
     tokenizer_json: str | None = None,
     version: str = "1",
+    embedding_ranges: dict[str, list[float]] | None = None,
 ) -> None:
     """Write a bundle with random weights; all of one size have the same embeddings, as over one base.
 
@@ -117,6 +118,7 @@ def write_tiny_bundle(
         config.num_hidden_layers,
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
+        embedding_ranges=embedding_ranges or {},
     )
     tables = {name: b"".join(parts) for name, parts in separate_tables(graph).items()}
     write_bundle(

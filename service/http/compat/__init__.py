@@ -7,7 +7,18 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from service.http.compat import cloud, gliner, huggingface, nemo, oip, openai, rerank, tei, tei_requests
+from service.http.compat import (
+    cloud,
+    cohere,
+    gliner,
+    huggingface,
+    nemo,
+    oip,
+    openai,
+    rerank,
+    tei,
+    tei_requests,
+)
 from service.http.compat.base import CompatibleApi
 from service.http.compat.requests import refused, validate
 from service.http.problems import ERROR_WRITER, ErrorWriter, problem_response
@@ -19,6 +30,7 @@ from service.tasks.task import ServedTask
 
 APIS: dict[str, CompatibleApi] = {
     "rerank": rerank.API,
+    "cohere": cohere.API,
     "cloud": cloud.API,
     "gliner": gliner.API,
     "nemo": nemo.API,

@@ -25,6 +25,7 @@ from service.tasks.schema import Schema
 from service.tasks.table import BY_ROW
 from service.tasks.task import ServedTask, to_json
 
+_DOCUMENTS = ("document", "passage")
 Post = TypeVar("Post", bound=Callable[..., Awaitable[Response]])
 Get = TypeVar("Get", bound=Callable[[Request], Awaitable[Response]])
 
@@ -187,6 +188,24 @@ def check_fields(model: Model, given: Mapping[str, Texts], where: str, options: 
         raise refused(where, message)
     if len(wanted) == 2:
         pair_count(given[wanted[0]], given[wanted[1]])
+
+
+def prompt_for(model: Model, use: str | None, field: str) -> str | None:
+    """Return the name of the model's prompt for a use, as other servers call it: search_query, retrieval.passage.
+
+    It is the prompt of that name, or of its last word; document and passage are one. "" is no prompt: of a model that has
+    none, and of documents where it has one for queries only. None, no use, is the default. Raises InvalidRequestError for a
+    use that none of the model's prompts is for.
+    """
+    prompts, last = model.spec.prompts, re.split(r"[._]", use or "")[-1]
+    if use is None:
+        return None
+    names = (use, *(_DOCUMENTS if last in _DOCUMENTS else (last,)))
+    found = next((name for name in names if name in prompts), "")
+    if prompts and not found and last not in _DOCUMENTS:
+        known = ", ".join(prompts)
+        raise refused(field, f"is {displayed(use)!r}, and the prompts of model {model.name!r} are {known}")
+    return found
 
 
 def not_served(model: Model) -> InvalidRequestError:

@@ -1,6 +1,5 @@
 """OpenAI's embeddings and models: POST /v1/embeddings, GET /v1/models."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,16 +7,19 @@ from pydantic import Field, PlainValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bert.tasks.vectors.output_types import CODED
+from bert.tasks.vectors.similarity import normalize
 from service.engine.models import Model
-from service.http.compat.base import CompatibleApi, answer, error_response
-from service.http.compat.requests import CompatibleRequest, Flag, strings
+from service.http.compat.base import CompatibleApi, answer, error_response, prompt_for
+from service.http.compat.requests import CompatibleRequest, Flag, only, refused, strings
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, in_base64
+from service.tasks.embedding_types import EmbeddingType, converter
 from service.tasks.schema import Dimensions, Example
-from service.tasks.task import Embedded, embed, in_parts, prompted
+from service.tasks.task import embed, in_parts, prompted
 
 TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
 CODES = {
@@ -45,8 +47,21 @@ class EmbeddingsRequest(CompatibleRequest):
     model: str
     encoding_format: Literal["float", "base64"] = Field(
         "float",
-        description="base64: of float32, little endian. The official clients ask for it and decode it.",
+        description="base64: of float32, little endian. The official clients ask for it and decode it. Ignored beside "
+        "`embedding_type`.",
     )
+    embedding_type: EmbeddingType | Literal["base64"] | None = Field(
+        None, description="Jina's: type of the numbers, as in /embed; base64 is a string of float32."
+    )
+    task: str | None = Field(
+        None,
+        description="Jina's: retrieval.query and the like, for the model's prompt of that name or of its last word.",
+    )
+    normalized: Flag | None = Field(
+        None,
+        description="Jina's: true for vectors of length 1. False is refused of a model whose vectors have it.",
+    )
+    late_chunking: Annotated[Any, only(False, why="chunks of one document are not read together")] = None
     dimensions: Dimensions | None = Field(
         None, description="Keep so many numbers of each vector, as in /embed."
     )
@@ -100,21 +115,36 @@ async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     """Turn texts into vectors of length 1."""
     call, text = request.find(body.model, "similarity"), Texts.of("input", body.input)
     call.check_count(text)
-    text = prompted(text, call.model, body.prompt_name)
+    model, kind = call.model, body.embedding_type or body.encoding_format
+    convert = converter(model, "float" if kind == "base64" else kind, body.dimensions)
+    scaled = _is_scaled(model, body)
+    by_task = prompt_for(model, body.task, "task")
+    text = prompted(text, model, by_task if body.prompt_name is None else body.prompt_name)
     embedded = await embed(call, text, truncate=body.truncate, dimensions=body.dimensions)
     usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
 
     def write() -> Response:
-        data = in_parts(_items(embedded, body.encoding_format))
-        return answer({"object": "list", "data": data, "model": call.model.name, "usage": usage})
+        vectors = convert(normalize(embedded.vectors) if scaled else embedded.vectors)
+        shown = map(in_base64, vectors) if kind == "base64" else vectors
+        data = in_parts(
+            {"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(shown)
+        )
+        return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
 
     return await request.write(len(text), write, INLINE_VECTORS)
 
 
-def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:
-    for index, vector in enumerate(embedded.vectors):
-        shown = in_base64(vector) if encoding == "base64" else vector
-        yield {"object": "embedding", "index": index, "embedding": shown}
+def _is_scaled(model: Model, body: EmbeddingsRequest) -> bool:
+    """Tell whether vectors are brought to length 1 here. Raises InvalidRequestError for what a model cannot give."""
+    if body.normalized is False and model.spec.normalize:
+        raise refused(
+            "normalized", f"is false, and the vectors of model {model.name!r} have length 1: leave it out"
+        )
+    scaled = body.normalized is True and not model.spec.normalize
+    if scaled and body.embedding_type in CODED:
+        message = f"is true, and the ranges of {body.embedding_type} are those of model {model.name!r}: of any length"
+        raise refused("normalized", message)
+    return scaled
 
 
 @API.get("/v1/models", answer={"object": "list", "data": [_MODEL], "models": ["similarity"]})

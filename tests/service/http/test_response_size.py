@@ -55,6 +55,7 @@ TOO_LARGE: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 TOO_LARGE_OF_WIRES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "openai": (400, "/v1/embeddings", {"model": "meaning", "input": ["a"] * 500}),
+    "cohere": (400, "/v2/embed", {"texts": ["a"] * 250, "embedding_types": ["float", "float16"]}),
     "tei": (422, "/tei/meaning/embed", {"inputs": ["a"] * 500}),
     "tei's tokens": (422, "/tei/meaning/tokenize", {"inputs": "a " * 5_000}),
     "tei's labels": (422, "/tei/labels/predict", {"inputs": [["a"]] * 10}),
