@@ -7,7 +7,13 @@ from pathlib import Path
 
 LIST = Path(__file__).with_name("models.json")
 HEAD = "| checkpoint | family | task | weights | status | what to know |\n|---|---|---|---|---|---|"
-TASK_NAMES = {"similarity": "embeddings", "qa": "questions", "fill_mask": "masks"}
+TASK_NAMES = {
+    "similarity": "embeddings",
+    "qa": "questions",
+    "fill_mask": "masks",
+    "open_ner": "entities of any label",
+    "open_classification": "classes of any label",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,7 @@ class Published:
     task: str
     pair: bool
     files: str
-    """Kind of its weights: safetensors, or pickle where the main branch has no others."""
+    """Kind of its weights: safetensors, pickle where the main branch has no others, or not seen."""
     from_memory: bool
     """None of its files was read for this list."""
     status: str

@@ -11,12 +11,13 @@ from benchmarks.hub import __main__ as command
 from benchmarks.hub.answers import Answer, Comparison, compare
 from benchmarks.hub.published import HEAD, read_list, table
 from benchmarks.hub.texts import items
-from bert.tasks.spec import TaskSpec
+from bert.tasks.registry import TASKS
 from tests.support.checkpoints import SPECS
 from tests.support.documents import ROOT, text_of
 from tests.support.families import relative
 from tests.support.hub_process import hub_variables
 from tests.support.local_hub import local_hub
+from tests.support.open_ner import write_gliner
 from tests.support.tokenizers import write_tokenizer
 
 PAGE = ROOT / "docs/models.md"
@@ -63,9 +64,15 @@ def test_the_list_is_of_known_kinds_and_names_each_model_once() -> None:
     models = read_list()
     assert len({model.name for model in models}) == len(models) >= 45
     assert {model.status for model in models} <= {"read", "not yet", "refused"}
-    assert {model.files for model in models} == {"safetensors", "pickle"}
-    for model in models:
-        TaskSpec(model.task, ("a", "b"), pair=model.pair)
+    assert {model.files for model in models} == {"safetensors", "pickle", "not seen"}
+    assert {model.task for model in models} <= TASKS.keys()
+
+
+def test_a_model_that_transformers_lacks_is_exported_and_not_compared(tmp_path: Path) -> None:
+    write_gliner(tmp_path)
+    outcome = command.check(str(tmp_path), None, "fp32", 1)
+    assert outcome.expected and (outcome.task, outcome.texts) == ("open_ner", 0), outcome
+    assert outcome.verdict == "exported; transformers has no such model"
 
 
 @pytest.mark.parametrize("name", SPECS)
