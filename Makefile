@@ -48,6 +48,8 @@ clients: venv ## the wires with their real clients, and the examples for framewo
 	@BERT_GLINER_PYTHON="$(CURDIR)/.venv-gliner/bin/python" .venv-clients/bin/python -m pytest tests/service/http/compat tests/deploy tests/training/corpus/test_object_store.py $(ARGS)
 	@BERT_GLINER_PYTHON="$(CURDIR)/.venv-gliner/bin/python" BERT_GLICLASS_PYTHON="$(CURDIR)/.venv-gliner/bin/python" \
 		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_gli*.py $(ARGS)
+	@BERT_SENTENCE_TRANSFORMERS_PYTHON="$(CURDIR)/.venv-vectors/bin/python" BERT_PYLATE_PYTHON="$(CURDIR)/.venv-pylate/bin/python" \
+		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_token_vectors.py $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_*.py $(ARGS)
 

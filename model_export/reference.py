@@ -21,6 +21,7 @@ from bert.encoding import Encoding
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from bert.tasks.vectors.similarity import normalize
 from model_export.numpy_bodies.bert import NumpyBert
 from model_export.numpy_bodies.body import Floats as Floats
 from model_export.numpy_bodies.body import Ints, NumpyBody, Observe
@@ -57,6 +58,7 @@ class Reference:
         """`observe` sees the input of every linear layer."""
         self._spec, self._weights, self._task = spec, weights, TASKS[spec.task]
         self._body = BODIES[type(config.body)](config, weights, observe)
+        self._body.hidden_id = None if spec.token_vectors is None else spec.token_vectors.hidden_id
         self._head_name = head_name(config, self._task)
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
@@ -91,10 +93,13 @@ class Reference:
         """Return the outputs of a text's last vectors (T, H) and its ids (T,)."""
         body = self._body
         if self._task.embeds:
-            return self._embedding(hidden)[None]
+            pooled = np.concatenate([_POOLINGS[name](hidden) for name in self._spec.poolings])
+            return self._embeddings(pooled[None])
         if self._spec.class_prompt is not None:
             return class_scores(body, self._spec.class_prompt, hidden, ids)
         x: Floats = hidden[positions]
+        if self._task.has_dense:
+            return self._embeddings(x)
         if self._spec.label_prompt is not None:
             return PromptedHead(self._weights, self._spec.label_prompt).outputs(x, ids, positions, labels)
         if self._task.head is Head.VOCABULARY:
@@ -102,14 +107,12 @@ class Reference:
         x = body.pooled(hidden, x) if self._task.head is Head.POOLED else body.scored(x)
         return body.linear(x, self._head_name)
 
-    def _embedding(self, hidden: Floats) -> Floats:
-        """Return the embedding (E,) of a text's last vectors (T, H)."""
-        x: Floats = np.concatenate([_POOLINGS[name](hidden) for name in self._spec.poolings])
+    def _embeddings(self, x: Floats) -> Floats:
+        """Return the embeddings (N, E) of pooled vectors, or of tokens', x (N, H)."""
         for number, layer in enumerate(self._spec.dense):
             weight, bias = (self._weights[f"dense.{number}.{kind}"] for kind in ("weight", "bias"))
-            x = weight @ x + bias
-            x = _ACTIVATIONS[layer.activation](x)
-        return x / np.float32(max(float(np.linalg.norm(x)), 1e-12)) if self._spec.normalize else x
+            x = _ACTIVATIONS[layer.activation](x @ weight.T + bias)
+        return normalize(x) if self._spec.normalize else x
 
 
 def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:

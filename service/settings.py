@@ -18,7 +18,7 @@ CANARY = "name=version:share"
 """Form of the settings `canary` and `shadow`."""
 HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
-WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud", "gliner", "nemo", "cohere")
+WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud", "gliner", "nemo", "cohere", "vllm")
 """Wires of other servers' clients, by their names in the setting `wires`."""
 MAX_RESPONSE_BYTES = 2**25
 """16 times the largest request body, by default. To write twice as much would hold an event loop for over 20 ms."""
@@ -191,7 +191,7 @@ class ServeSettings(CommandSettings):
     wires: Annotated[list[str], NoDecode] = Field(
         default=["all"],
         description="Wires of other servers' clients that are served beside this service's own (docs/wires.md): "
-        "openai, tei, rerank, huggingface, oip, cloud, gliner, nemo and cohere, separated by commas; or all, or none.",
+        "openai, tei, rerank, huggingface, oip, cloud, gliner, nemo, cohere and vllm, separated by commas; or all, or none.",
     )
     max_body_bytes: int = Field(2**21, ge=1, description="Largest request body in bytes; above it 413.")
     max_response_bytes: int = Field(

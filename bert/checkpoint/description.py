@@ -13,6 +13,7 @@ from bert.files import read_object
 from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors import token_folders
 from bert.tasks.vectors.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
 
 _NO_LENGTH = 10**6
@@ -41,6 +42,11 @@ def describe(
         embedder,
         longest(folder, config.max_position_embeddings),
     )
+    if token_folders.gives_token_vectors(files.settings, files.architecture):
+        layer = weights.get(token_folders.STANFORD_LAYER)
+        spec = token_folders.honour(folder, files.max_tokens, None if layer is None else len(layer))
+        _check_window(config, spec)
+        return spec, []
     spec, remarks = spec_from_config(
         files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair
     )
@@ -55,6 +61,18 @@ def describe(
     else:
         spec = replace(spec, pooling=stated.pooling)
     return spec, remarks
+
+
+def _check_window(config: BertConfig, spec: TaskSpec) -> None:
+    """Raise ConfigError where a token that fills an empty query would see nothing that it attends to."""
+    how = spec.token_vectors
+    assert how is not None
+    last = 1 if how.query_marker is None else 2
+    if how.hidden_id is not None and how.expansion_length - 1 - last > config.body.window:
+        raise ConfigError(
+            f"queries are filled up to {how.expansion_length} tokens to which no token attends, and layers see "
+            f"{config.body.window} tokens around one: the last would attend to nothing"
+        )
 
 
 def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:

@@ -27,6 +27,7 @@ from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHT
 from bert.config import BertConfig
 from bert.errors import BertError, CheckpointError, ConfigError
 from bert.names import HubName
+from bert.tasks.vectors.token_folders import ARTIFACT
 
 if TYPE_CHECKING:
     from huggingface_hub import ResolvedRevision
@@ -87,7 +88,7 @@ _TEXTS = frozenset(
         *(f"{LABELS_TOKENIZER}/{name}" for name in ("tokenizer.json", "tokenizer_config.json")),
         "vocab.txt", "vocab.json", "merges.txt",
         "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model",
-        "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+        "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", ARTIFACT,
     )
 )  # fmt: skip
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")

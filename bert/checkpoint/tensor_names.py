@@ -47,7 +47,7 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[Shape]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
     h, body, task = config.hidden_size, config.body, TASKS[spec.task]
     yield from body.shapes(config, projects=config.projects_embeddings)
-    if task.embeds:
+    if task.has_dense:
         yield from _dense_shapes(h, spec)
         return
     if task.head is Head.VOCABULARY:

@@ -3,7 +3,7 @@
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from bert.errors import CheckpointError, ConfigError
 from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, open_regular, read_object
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.vectors import token_folders
 from bert.tasks.vectors.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
+from bert.tasks.vectors.token_folders import STANFORD_LAYER
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 
@@ -97,7 +99,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """Yield the files of a checkpoint and of its modules' folders. Raises CheckpointError for irregular files."""
     for place in (folder, *folder.glob("[0-9]*_*/")):
         for file in place.iterdir():
-            if file.suffix in (".json", ".safetensors", ".txt", ".model", ".bin"):
+            if file.suffix in (".json", ".safetensors", ".txt", ".model", ".bin", ".metadata"):
                 if not file.is_file():  # else it would be taken for absent
                     raise CheckpointError(f"{file} {absence(file)}, and only regular files are read")
                 yield file
@@ -262,30 +264,34 @@ def _sources(folder: Path) -> dict[str, Any]:
 
 def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:
     tokenizer, remarks = Tokenizer.load(folder).with_letter_shapes(spec.letter_shapes), remarks_on(folder)
-    if TASKS[spec.task].embeds and is_embedder(folder):
+    if TASKS[spec.task].has_dense and is_embedder(folder):
         own, tokenizer = tokenizer, lower_cased(folder, tokenizer)
         remarks = remarks if tokenizer is own else ()
-        weights |= _dense_weights(folder) if spec.dense else {}
+        find = dense_folders if spec.token_vectors is None else token_folders.dense_folders
+        weights |= _dense_weights(find(folder)) if spec.dense else {}
+    elif spec.token_vectors is not None:
+        weights |= _dense_tensors(folder, 0, {STANFORD_LAYER: weights.pop(STANFORD_LAYER)})
     remarks = (*remark_on_code(read_values(folder)), *remarks)
     return Checkpoint(config, spec, weights, tokenizer, _sources(folder), remarks)
 
 
-def _dense_weights(folder: Path) -> Weights:
-    """Read the layers after the pooling; one without a bias has a bias of zeros."""
+def _dense_weights(layers: Sequence[Path]) -> Weights:
+    """Read dense layers."""
     found: Weights = {}
-    for number, layer in enumerate(dense_folders(folder)):
-        tensors: Weights = {}
-        for file in weight_files(layer):
-            tensors |= _read_file(file)
-        if other := sorted(tensors.keys() - {"linear.weight", "linear.bias"}):
-            raise CheckpointError(f"{layer} has the tensor {other[0]!r}, which a linear layer lacks")
-        weight = tensors.get("linear.weight")
-        if weight is None or weight.ndim != 2:
-            raise CheckpointError(f"{layer} has no matrix 'linear.weight'")
-        found[f"{dense_name(number)}.weight"] = weight
-        bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
-        found[f"{dense_name(number)}.bias"] = bias
+    for number, layer in enumerate(layers):
+        found |= _dense_tensors(layer, number, _read_files(layer))
     return found
+
+
+def _dense_tensors(layer: Path, number: int, tensors: Weights) -> Weights:
+    """Return a dense layer's tensors by their names here; one without a bias has a bias of zeros."""
+    if other := sorted(tensors.keys() - {"linear.weight", "linear.bias"}):
+        raise CheckpointError(f"{layer} has the tensor {other[0]!r}, which a linear layer lacks")
+    weight = tensors.get("linear.weight")
+    if weight is None or weight.ndim != 2:
+        raise CheckpointError(f"{layer} has no matrix 'linear.weight'")
+    bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
+    return {f"{dense_name(number)}.weight": weight, f"{dense_name(number)}.bias": bias}
 
 
 def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:

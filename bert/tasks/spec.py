@@ -13,7 +13,7 @@ from bert.files import read_json
 
 TASK_NAMES = (
     *("classification", "open_classification", "ner", "open_ner"),
-    *("qa", "similarity", "multiple_choice", "fill_mask"),
+    *("qa", "similarity", "token_vectors", "multiple_choice", "fill_mask"),
 )
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
@@ -152,6 +152,52 @@ class ClassPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """How a model with a vector for each token reads queries and documents. Lengths are tokens, special ones included."""
+
+    query_length: int
+    """Most tokens of a query."""
+    document_length: int
+    """Most tokens of a document."""
+    query_marker: int | None = None
+    """Id of the special token before a query's text; None where there is none."""
+    document_marker: int | None = None
+    expansion_id: int | None = None
+    """Id of the tokens that fill a query, which have vectors like the others; None where nothing fills it."""
+    expansion_length: int = 0
+    """Tokens up to which a query is filled."""
+    attends: bool = True
+    """The tokens of a query attend to those that fill it; else no token does, and these attend to the others."""
+    skipped_ids: tuple[int, ...] = ()
+    """Ids of pieces that have no vector in a document."""
+    mean: bool = False
+    """The score of a document is the mean over the query's vectors, not the sum."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            values = value if each.name == "skipped_ids" else [value]
+            kind = bool if each.name in ("attends", "mean") else int
+            may_be_none = each.name.endswith(("_id", "_marker"))
+            if any(type(one) is not kind and not (may_be_none and one is None) for one in values):
+                raise ConfigError(f"token_vectors: {each.name} is {value!r}")
+        for name in ("query_length", "document_length"):
+            if getattr(self, name) < 4:
+                raise ConfigError(f"token_vectors: {name} ({getattr(self, name)}) must be at least 4")
+        if not 0 <= self.expansion_length <= self.query_length:
+            rule = f"must be from 0 to query_length ({self.query_length})"
+            raise ConfigError(f"token_vectors: expansion_length ({self.expansion_length}) {rule}")
+        if self.expansion_length and self.expansion_id is None:
+            raise ConfigError("token_vectors: expansion_length needs an expansion_id")
+
+    @property
+    def hidden_id(self) -> int | None:
+        """Return the id of the tokens that no token attends to; None where there are none."""
+        return None if self.attends else self.expansion_id
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """The task, its labels and the limits that decoding needs. Lengths are tokens, special ones included."""
 
@@ -185,6 +231,8 @@ class TaskSpec:
     """Open NER only: how labels are read before a text."""
     class_prompt: ClassPrompt | None = None
     """Open classification only: how labels are read beside a text."""
+    token_vectors: TokenVectors | None = None
+    """Token vectors only: how queries and documents are read."""
     max_tokens: int = 512
     long_texts: str = "cut"
     """Classification only: training and its scores cut a text over `max_tokens` ("cut"), or read it in "windows"."""
@@ -224,6 +272,10 @@ class TaskSpec:
             raise ConfigError(f"label_prompt is for open_ner, which needs it; task is {self.task}")
         if (self.task == "open_classification") != isinstance(self.class_prompt, ClassPrompt):
             raise ConfigError(f"class_prompt is for open_classification, which needs it; task is {self.task}")
+        if (self.task == "token_vectors") != isinstance(self.token_vectors, TokenVectors):
+            raise ConfigError(
+                f"token_vectors is for the task of that name, which needs it; task is {self.task}"
+            )
         self._check_embedding()
         self._check_examples()
         self._check_labels()
@@ -305,7 +357,7 @@ class TaskSpec:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
         lists: dict[str, Any] = {"dense": _dense(values.get("dense", ()))}
-        for name, kind in (("label_prompt", LabelPrompt), ("class_prompt", ClassPrompt)):
+        for name, kind in _PARTS.items():
             if (prompt := values.get(name)) is not None:
                 lists[name] = _prompt(name, kind, prompt)
         for name in ("labels", "left_out"):
@@ -360,9 +412,15 @@ def _dense(layers: Any) -> tuple[DenseLayer, ...]:
 def _prompt(name: str, kind: type[Any], values: Any) -> Any:
     """Return the prompt of a `task.json`. Raises ConfigError."""
     try:
-        return kind(**values)
+        return kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in values.items()})
     except TypeError as error:
         raise ConfigError(f"{name} ({values!r}) is not complete: {error}") from None
+
+
+_PARTS: dict[str, type[Any]] = {
+    "label_prompt": LabelPrompt, "class_prompt": ClassPrompt, "token_vectors": TokenVectors,
+}  # fmt: skip
+"""Fields that are objects of their own."""
 
 
 def _is_number(value: object) -> bool:

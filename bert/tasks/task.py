@@ -22,6 +22,7 @@ class Head(Enum):
     POOLED = "the pooler (a linear layer and an activation), then one linear layer"
     VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
     EMBEDDING = "pooling to a vector, perhaps dense layers after it"
+    TOKENS = "dense layers at each token, to a vector"
     PROMPTED = "the text, its words or spans of them, beside labels that are part of the input"
 
 
@@ -90,6 +91,11 @@ class Task:
     def embeds(self) -> bool:
         """Tell whether a model gives a vector for each text."""
         return self.head is Head.EMBEDDING
+
+    @property
+    def has_dense(self) -> bool:
+        """Tell whether dense layers and a norm may follow, for a vector of each text or of each token."""
+        return self.head in (Head.EMBEDDING, Head.TOKENS)
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return how many scores K the head gives at each position."""

@@ -29,10 +29,12 @@ def build_graph(
     """Return the graph of encoder and head; `make_ops` are the operators of the config's body (`graph_body`) on a device.
 
     Output: `logits` (P, K), for fill_mask (P, V), for open_ner a row for each word and label of a
-    text, for open_classification one for each label, or for similarity `embeddings` (N, E); all float32.
+    text, for open_classification one for each label, or for similarity `embeddings` (N, E), for token_vectors (P, E); all
+    float32.
     """
     writer, task, body = GraphWriter(), TASKS[spec.task], graph_body(config)
     ops = make_ops(writer, config, weights)
+    ops.hidden_id = None if spec.token_vectors is None else spec.token_vectors.hidden_id
     needs_all = _needs_all(config, spec)
     one_position = task.has_one_position and not needs_all
     ops.inputs(text_ids=needs_all or task.head is Head.PROMPTED, one_position=one_position)
@@ -45,9 +47,10 @@ def build_graph(
     if spec.label_prompt is not None:
         logits = write_prompted_head(ops, ops.to_float32(x), spec.label_prompt)
         writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
-    elif task.embeds:
+    elif task.has_dense:
         embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
-        writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
+        rows = "texts" if task.embeds else "positions"
+        writer.output(embedding, "embeddings", [rows, spec.vector_size(config.hidden_size)])
     else:
         _, outputs = task.output(spec, config.hidden_size, config.vocab_size)
         writer.output(body.write_head(ops, x, text_ids, weights, task), "logits", ["positions", outputs])

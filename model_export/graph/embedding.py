@@ -13,7 +13,7 @@ from model_export.graph.graph_builder import GraphWriter
 def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec, weights: Weights) -> str:
     """Write the embeddings (N, E) of x (T, H), both float32; `text_ids` is (T,).
 
-    Where only the first tokens are pooled, `text_ids` is None and x holds their vectors (N, H).
+    Where only some tokens are wanted, the first of each text say, `text_ids` is None and x holds their vectors (N, H).
     """
     if text_ids is None:
         pooled = x

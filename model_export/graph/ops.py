@@ -13,6 +13,8 @@ from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter
 
 Floats = NDArray[np.float32]
+NO_TEXT = -2
+"""Text of what no token attends to; -1 is that of padding in a row."""
 
 
 class GraphOps(ABC):
@@ -20,6 +22,8 @@ class GraphOps(ABC):
 
     token_inputs: ClassVar[tuple[str, ...]] = ("input_ids", "segment_ids", "position_ids")
     """Inputs with a number for each token."""
+    hidden_id: int | None = None
+    """Id of tokens that no token attends to; None where there are none."""
 
     def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
         """Write into `writer`; `weights` by Hugging Face's names."""
@@ -32,6 +36,16 @@ class GraphOps(ABC):
     @abstractmethod
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
+
+    def seen_ids(self) -> str:
+        """Write the text of each token that others attend to, in the shape of `text_ids`."""
+        if self.hidden_id is None:
+            return "text_ids"
+        hidden, none = (
+            self.w.constant(name, np.array(number, np.int32))
+            for name, number in (("hidden_id", self.hidden_id), ("no_text", NO_TEXT))
+        )
+        return self.w.node("Where", self.w.node("Equal", "input_ids", hidden), none, "text_ids")
 
     @abstractmethod
     def to_float32(self, x: str) -> str:

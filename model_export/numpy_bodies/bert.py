@@ -23,9 +23,10 @@ class NumpyBert(NumpyBody):
     def layers(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Iterator[Floats]:
         """Yield each layer's output (T, H)."""
         embedded = x = self._embedded(ids, segment_ids, lengths)
+        bias = self.key_bias(ids)
         for place, layer in enumerate(self.config.layer_order):
             name = f"bert.encoder.layer.{layer}"
-            attended = self._attention(x, f"{name}.attention.self", lengths)
+            attended = self._attention(x, f"{name}.attention.self", lengths, bias)
             x = self.norm(
                 x + self.linear(attended, f"{name}.attention.output.dense"),
                 f"{name}.attention.output.LayerNorm",
@@ -57,15 +58,17 @@ class NumpyBert(NumpyBody):
         x = self.norm(x, EMBEDDINGS_NORM)
         return self.linear(x, "bert.embeddings_project") if self.config.projects_embeddings else x
 
-    def _attention(self, x: Floats, name: str, lengths: Lengths) -> Floats:
+    def _attention(self, x: Floats, name: str, lengths: Lengths, bias: Floats) -> Floats:
         heads = (len(x), self.config.num_attention_heads, self.config.head_size)
         parts = (self.linear(x, f"{name}.{part}").reshape(heads) for part in ("query", "key", "value"))
 
-        def attended(*text: Floats) -> Floats:
+        def attended(bias: Floats, *text: Floats) -> Floats:
             query, key, value = (part.swapaxes(0, 1) for part in text)  # (A, T, H / A)
-            return (softmax(self._scores(query, key, name)) @ value).swapaxes(0, 1)
+            scores = self._scores(query, key, name)
+            scores += bias
+            return (softmax(scores) @ value).swapaxes(0, 1)
 
-        return by_text(attended, lengths, *parts).reshape(x.shape)
+        return by_text(attended, lengths, bias, *parts).reshape(x.shape)
 
     def _scores(self, query: Floats, key: Floats, name: str) -> Floats:
         """Return the scores (A, T, T) of queries and keys (A, T, D)."""

@@ -26,6 +26,13 @@ class NumpyBody(ABC):
         """`observe` sees the input of every linear layer."""
         self.config, self.weights, self._observe = config, weights, observe
 
+    hidden_id: int | None = None
+    """Id of tokens that no token attends to; None where there are none."""
+
+    def key_bias(self, ids: Ints) -> Floats:
+        """Return what is added to the scores of tokens (T,) that are attended to."""
+        return np.where(ids == self.hidden_id, np.float32(-np.inf), np.float32(0))
+
     @abstractmethod
     def layers(self, ids: Ints, segment_ids: Ints, lengths: Lengths) -> Iterator[Floats]:
         """Yield each layer's output (T, H), the last one as the heads read it; ids and segment ids (T,), lengths (N,)."""

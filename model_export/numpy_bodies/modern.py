@@ -28,7 +28,7 @@ class NumpyModern(NumpyBody):
                 window=body.window if body.sliding[layer] else len(x),
             )
             joined = self.linear(read, f"{name}.attention.self.query_key_value")
-            attended = by_text(attention, lengths, joined)
+            attended = by_text(attention, lengths, joined, self.key_bias(ids))
             x = x + self.linear(attended, f"{name}.attention.output.dense")
             read = self.norm(x, f"{name}.intermediate.LayerNorm")
             inner, gate = np.split(self.linear(read, f"{name}.intermediate.dense"), 2, axis=-1)
@@ -51,7 +51,7 @@ class NumpyModern(NumpyBody):
         return self.scored(x) @ self.weights[EMBEDDING].T + bias
 
 
-def _attention(joined: Floats, heads: int, theta: float, window: int) -> Floats:
+def _attention(joined: Floats, bias: Floats, heads: int, theta: float, window: int) -> Floats:
     """Return the sums (T, H) of queries, keys and values (T, 3H), head by head: all at once would fill the memory."""
     tokens, size = len(joined), joined.shape[1] // 3 // heads
     parts = joined.reshape(tokens, 3, heads, size).transpose(1, 2, 0, 3)  # (3, A, T, D)
@@ -61,6 +61,7 @@ def _attention(joined: Floats, heads: int, theta: float, window: int) -> Floats:
     for query, key, value in zip(rotated(parts[0], theta), rotated(parts[1], theta), parts[2], strict=True):
         scores = query @ key.T / np.float32(math.sqrt(size))
         scores[hidden] = -np.inf
+        scores += bias
         rows.append(softmax(scores) @ value)
     return np.concatenate(rows, axis=-1)
 

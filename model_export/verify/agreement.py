@@ -20,6 +20,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared
 from bert.tasks.vectors.similarity import normalize
+from bert.tasks.vectors.token_vectors import DOCUMENT, QUERY, maxsim
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText
 
@@ -28,6 +29,8 @@ Answer = tuple[int, int] | None
 CONFIDENCE, EARLY_CONFIDENCE = 0.95, 0.992
 """Confidence asked of all texts, and of a part of them. Where a part reaches its own, no others are run. A graph that
 changes just the allowed share passes one of all looks with a chance of 5.5%."""
+MAX_QUERIES = 100
+"""Queries for which documents are ranked."""
 SAME_ORDER = 0.995
 """Smallest rank correlation with the checkpoint's scores, of similarity and regression."""
 
@@ -135,7 +138,7 @@ def check_agreement(
         changes.check(allowed)
         return changes.to_dict()
     if compared is Compared.ORDER:
-        return _same_order(spec, before, after)
+        return _same_order(spec, texts, before, after)
     return {}
 
 
@@ -175,9 +178,13 @@ def _chance_of_at_most(changed: int, count: int, share: float) -> float:
     return math.fsum(map(math.exp, terms))
 
 
-def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> dict[str, Any]:
-    pairs = zip(_ranked(spec, before).T, _ranked(spec, after).T, strict=True)
-    agreement = float(np.min([spearman(was, is_now) for was, is_now in pairs]))  # nan if one is
+def _same_order(
+    spec: TaskSpec, texts: Sequence[EncodedText], before: Sequence[Floats], after: Sequence[Floats]
+) -> dict[str, Any]:
+    pairs = zip(_ranked(spec, texts, before).T, _ranked(spec, texts, after).T, strict=True)
+    # Of token vectors each query has a ranking of its own, and a random one says little.
+    summed = np.mean if spec.token_vectors is not None else np.min
+    agreement = float(summed([spearman(was, is_now) for was, is_now in pairs]))  # nan if one is
     measured = {"rank_correlation": agreement}
     if not agreement >= SAME_ORDER:  # also for nan
         raise ParityError(
@@ -187,8 +194,16 @@ def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats
     return measured
 
 
-def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
-    """Return what is ranked, a column for each ranking: the numbers (N, K), or the likeness of every two texts."""
+def _ranked(spec: TaskSpec, texts: Sequence[EncodedText], outputs: Sequence[Floats]) -> Floats:
+    """Return what is ranked, a column for each ranking: the numbers (N, K), the likeness of every two texts, or by MaxSim
+    the documents for each query, which the texts are.
+    """
+    if spec.token_vectors is not None:
+        queries, documents = (
+            [rows for text, rows in zip(texts, outputs, strict=True) if text.encoding.sequence_ids[0] == side]
+            for side in (QUERY, DOCUMENT)
+        )
+        return np.stack([maxsim(query, documents) for query in queries[:MAX_QUERIES]], axis=1)
     rows = np.concatenate(outputs)
     if not TASKS[spec.task].embeds:
         return rows

@@ -149,6 +149,15 @@ class Exporter(GraphSession, ABC):
         self.packer = packer_for(config, self.precision)
         if (prompt := checkpoint.spec.label_prompt) is not None and prompt.has_encoder:
             self.packer = replace(self.packer, label_width=prompt.width)
+        if (
+            self.precision == "fp16"
+            and (tokens := checkpoint.spec.token_vectors)
+            and tokens.hidden_id is not None
+        ):
+            raise ExportError(
+                "fp16 is not built for queries that are filled with tokens to which no token attends (attend is false): "
+                "export with --precision int8 or fp32"
+            )
         if folder is None:
             folder = Path(mkdtemp(prefix="bert-export-"))
             finalize(self, rmtree, folder, ignore_errors=True)

@@ -14,6 +14,7 @@ import pydantic
 from typing_extensions import is_typeddict
 
 from bert.errors import ConfigError
+from bert.tasks.registry import TASKS
 from bert.tasks.vectors.output_types import DTYPES
 from bert.tasks.vectors.similarity import likeness
 from service.engine.models import Model
@@ -46,7 +47,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
     A model of embeddings compares two texts and embeds one. Raises ConfigError for an option that it does not have.
     """
     spec, task = model.spec, BY_ROW[model.spec.task]
-    is_compared = model.embedding_size is not None and "text_pair" in names
+    is_compared = TASKS[spec.task].embeds and "text_pair" in names
     if unknown := [name for name in options if name not in task.options]:
         known = ", ".join(task.options) or "none"
         raise ConfigError(
@@ -57,7 +58,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
             raise ConfigError("embedding_type is for vectors, and two texts get a score")
         cut = {"truncated": bool} if options.get("truncate") else {}
         return BulkTask(("text", "text_pair"), {"score": float, **cut}, partial(_compare, options))
-    left_out = set() if options.get("truncate") else {"truncated"}
+    left_out = {task.lacks(spec)} | (set() if options.get("truncate") else {"truncated"})
     if task.more and not task.shows_more(spec, options):
         left_out.add(task.more)
         options = {"top_k": 1, **options}  # the best is enough

@@ -115,7 +115,7 @@ class Model:
     def embedding_size(self) -> int | None:
         """Numbers of a vector; None for a model of another task."""
         spec = self.spec
-        return spec.vector_size(self.bundle.manifest.hidden_size) if TASKS[spec.task].embeds else None
+        return spec.vector_size(self.bundle.manifest.hidden_size) if TASKS[spec.task].has_dense else None
 
     @property
     def version(self) -> str:

@@ -115,7 +115,10 @@ class JsonResponse(Response):
 
 
 def npy_response(context: RequestContext, embedded: Embedded) -> Response:
-    """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers."""
+    """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers.
+
+    Where texts have several, X-Vectors says how many each has.
+    """
     file, vectors = BytesIO(), np.ascontiguousarray(embedded.vectors)
     np.save(file, vectors.astype(vectors.dtype.newbyteorder("<"), copy=False), allow_pickle=False)
     name = context.model
@@ -123,6 +126,8 @@ def npy_response(context: RequestContext, embedded: Embedded) -> Response:
         "X-Model": name if name.isascii() and name.isprintable() else quote(name),
         "X-Usage-Tokens": str(context.tokens),
     }
+    if embedded.counts:
+        headers["X-Vectors"] = ",".join(map(str, embedded.counts))
     if any(embedded.truncated):
         cut = [str(index) for index, cut in enumerate(embedded.truncated) if cut]
         headers["X-Truncated"] = ",".join(cut[:MAX_LISTED])

@@ -1,4 +1,4 @@
-"""Candidates ranked for a query, by a cross-encoder or else by embeddings: /rerank. N texts, K candidates."""
+"""Candidates ranked for a query, by a cross-encoder, token vectors or embeddings: /rerank. N texts, K candidates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from service.tasks.task import (
     prompted,
     response_example,
 )
+from service.tasks.token_vectors import token_scores
 
 QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
 """Names of prompts that sentence-transformers puts before queries and documents."""
@@ -54,7 +55,8 @@ class RerankResult(TypedDict):
     score: Annotated[
         float,
         Field(
-            description="From a cross-encoder 0 to 1, the sigmoid of its number; from embeddings as in /similarity."
+            description="From a cross-encoder 0 to 1, the sigmoid of its number; from embeddings as in /similarity; from "
+            "token vectors MaxSim, a sum over the query's tokens."
         ),
     ]
     truncated: Annotated[
@@ -63,7 +65,7 @@ class RerankResult(TypedDict):
 
 
 class Rerank(ServedTask[RerankRequest]):
-    """Rank candidates by how well they answer a query: by a cross-encoder, or else by their embeddings."""
+    """Rank candidates by how well they answer a query: by a cross-encoder, by token vectors, or by embeddings."""
 
     path, model_task = "/rerank", None
     request, result = RerankRequest, RerankResult
@@ -98,7 +100,8 @@ class Relevance:
     """Scores (K,) of candidates for a query, and which pairs were cut."""
 
     scores: Floats
-    """From a cross-encoder the sigmoid of its logit, 0 to 1; from embeddings their likeness, mostly a cosine."""
+    """From a cross-encoder the sigmoid of its logit, 0 to 1; from embeddings their likeness, mostly a cosine; from token
+    vectors MaxSim."""
     raw_scores: Floats
     """Logits of a cross-encoder; the same likeness from embeddings."""
     truncated: Sequence[bool]
@@ -123,6 +126,9 @@ async def relevance(call: Call, query: Texts, candidates: Texts, *, truncate: bo
     spec = call.model.spec
     if is_cross_encoder(spec):
         return await numbers(call, query, candidates, truncate=truncate)
+    if spec.token_vectors is not None:
+        scores, cut = await token_scores(call, query, candidates, truncate=truncate)
+        return Relevance(scores, scores, cut, by_embeddings=False)
     for_query, for_candidates = prompt_names(spec)
     query, candidates = (
         prompted(query, call.model, for_query),
@@ -157,7 +163,8 @@ def can_rank(model: Model) -> bool:
 
 
 def find_reranker(registry: Registry, name: str | None) -> Model:
-    """Return the model that ranks candidates: the named one, else a cross-encoder, else the default of embeddings.
+    """Return the model that ranks candidates: the named one, else a cross-encoder, else the default of token vectors, or of
+    embeddings.
 
     Of several cross-encoders the default of /classify is taken, else the first. Raises what `Registry.find` does, and
     InvalidRequestError if the named model can do neither.
@@ -168,9 +175,10 @@ def find_reranker(registry: Registry, name: str | None) -> Model:
         found = next((model for model in models if model.spec.pair and is_cross_encoder(model.spec)), None)
         if found is not None:
             return found
-        if "similarity" not in registry.defaults:
+        task = next((task for task in ("token_vectors", "similarity") if task in registry.defaults), None)
+        if task is None:
             raise NoDefaultModelError("rerank", sorted(registry.models))
-        return registry.find(None, "similarity")
+        return registry.find(None, task)
     model = registry.find(name, None)
     if not can_rank(model):
         fitting = sorted(other.name for other in registry.models.values() if can_rank(other))

@@ -276,6 +276,8 @@ class Embedded:
 
     vectors: NDArray[Any]
     truncated: list[bool]
+    counts: Sequence[int] = ()
+    """Number of vectors of each text; none where each has one."""
 
 
 async def embed(
@@ -424,6 +426,10 @@ class ServedTask(ABC, Generic[Request]):
     def example_of(self, spec: TaskSpec) -> Example:
         """Return an example of a request to a model."""
         return next(iter(self.examples_of(spec)), self.request.example)
+
+    def lacks(self, spec: TaskSpec) -> str:
+        """Return the field of a result that a model does not give, "" if it gives all."""
+        return ""
 
     def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
         """Tell whether bulk prediction has the column `more`, where these options are given."""

@@ -10,7 +10,10 @@ import time
 
 from service.system import STOPS
 
-KEPT = frozenset({"BERT_FRAMEWORKS_PYTHON", "BERT_GLICLASS_PYTHON", "BERT_GLINER_PYTHON", "BERT_RAY_PYTHON"})
+KEPT = frozenset(
+    f"BERT_{name}_PYTHON"
+    for name in ("FRAMEWORKS", "GLICLASS", "GLINER", "PYLATE", "RAY", "SENTENCE_TRANSFORMERS")
+)
 """Variables of the suite itself, which name the environments of `make clients`."""
 PREFIXES = (
     *("BERT_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_", "LC_", "GIT_"),

@@ -245,7 +245,7 @@ def dense_layer(folder: Path, name: str, of: str = "sentence_embedding") -> Dens
 
 
 def check_known(
-    file: str, values: Mapping[str, Any], known: Collection[str], fixed: Mapping[str, str]
+    file: str, values: Mapping[str, Any], known: Collection[str], fixed: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for a key that is not known and says something, or has another value than the one exported."""
     for key, value in values.items():

@@ -58,7 +58,7 @@ class CpuOps(GraphOps):
 
         At the others it is `_allowed` of the queries at `row_heads`, by default at every place of a row.
         """
-        across = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_2", [1, 2]))
+        across = self.w.node("Unsqueeze", self.seen_ids(), self.w.constant("axes_1_2", [1, 2]))
         down = self.w.node("Unsqueeze", text_ids, self.w.constant("axes_1_3", [1, 3]))
         same = self.w.node("Equal", down, across)
         allowed = self._allowed(row_heads)

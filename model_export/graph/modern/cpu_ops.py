@@ -39,7 +39,7 @@ class ModernCpuOps(ModernOps, CpuOps):
         self._row_shape = w.node("Concat", shape, w.constant("width", [self.config.hidden_size]), axis=0)
         self._width = w.node("Squeeze", w.node("Shape", "input_ids", start=1, end=2))
         self._places = w.node("Cast", w.node("Reshape", "position_ids", tokens), to=TensorProto.INT64)
-        self._long = LongRows(w, self.config, self._row_shape)
+        self._long = LongRows(w, self.config, self._row_shape, self.seen_ids())
         kinds = sorted(set(self.sliding))
         # Not above the block of a product: by blocks a text that is longer gets other bits.
         short = {**SHORT, True: min(SHORT[True], product_block(self.config.head_size))}

@@ -13,20 +13,19 @@ from bert.bodies.modern import ModernBody
 from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import MASKED_SCORE, product_block
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.ops import NO_TEXT
 
 SMALLEST_BLOCK = 64
 QUERIES = 256
 """Queries of a row whose scores are in memory at once: R * S * A * QUERIES numbers."""
-NO_TEXT = -2
-"""Text of what only fills up a block; -1 is that of padding in a row."""
 
 
 class LongRows:
     """Writes masks once a graph, and attention once a layer."""
 
-    def __init__(self, writer: GraphWriter, config: BertConfig, row_shape: str) -> None:
-        """`row_shape` is the tensor (R, S, H)."""
-        self._w, self._config, self._row_shape = writer, config, row_shape
+    def __init__(self, writer: GraphWriter, config: BertConfig, row_shape: str, seen_ids: str) -> None:
+        """`row_shape` is the tensor (R, S, H), `seen_ids` the text (R, S) of each token that others attend to."""
+        self._w, self._config, self._row_shape, self._seen_ids = writer, config, row_shape, seen_ids
         self._window = config.body.window
 
     @cached_property
@@ -38,9 +37,11 @@ class LongRows:
         w = self._w
         if not sliding:
             return [w.node("Identity", w.constant("no_mask", np.zeros((1, 1, 1, 1), np.float32)))]
-        texts = w.node("Unsqueeze", "text_ids", w.constant("last_axis", [-1]))
-        blocks = self._blocks(texts, 1, NO_TEXT)
-        own, around = self._own(blocks, 1), self._around(blocks, 1)
+        ids = dict.fromkeys(("text_ids", self._seen_ids))
+        columns = [w.node("Unsqueeze", each, w.constant("last_axis", [-1])) for each in ids]
+        blocks, *others = (self._blocks(column, 1, NO_TEXT) for column in columns)
+        seen = others[0] if others else blocks
+        own, around = self._own(blocks, 1), self._around(seen, 1)
         same = w.node(
             "Equal",
             w.node("Unsqueeze", own, w.constant("axis_1", [1])),  # (N, 1, B, 1)
@@ -48,8 +49,8 @@ class LongRows:
         )
         places = np.arange(3 * self._block)
         near = np.abs(places[self._block : 2 * self._block, None] - places) <= self._window
-        seen = w.node("And", same, w.constant("near", near))
-        return [w.node("Where", seen, w.constant("allowed", 0.0), w.constant("masked", MASKED_SCORE))]
+        visible = w.node("And", same, w.constant("near", near))
+        return [w.node("Where", visible, w.constant("allowed", 0.0), w.constant("masked", MASKED_SCORE))]
 
     def attend(self, query: str, key: str, value: str, mask: str) -> Sequence[str]:
         """Write attention of (T, H) each: in blocks with their mask, or without one of some queries at a time."""
@@ -118,7 +119,7 @@ class LongRows:
         no_text = w.constant("filling_texts", np.array(NO_TEXT, np.int32))
         texts = w.node("Pad", "text_ids", w.node("Concat", zero, zero, zero, missing, axis=0), no_text)
         steps = w.node("Squeeze", w.node("Div", w.node("Add", self._row_width(), missing), size))
-        across = w.node("Unsqueeze", "text_ids", w.constant("axes_1_2", [1, 2]))
+        across = w.node("Unsqueeze", self._seen_ids, w.constant("axes_1_2", [1, 2]))
 
         def step() -> Sequence[str]:
             begin = w.node("Mul", w.node("Unsqueeze", number, w.constant("axis_0", [0])), size)

@@ -18,6 +18,7 @@ from service.http.compat import (
     rerank,
     tei,
     tei_requests,
+    vllm,
 )
 from service.http.compat.base import CompatibleApi
 from service.http.compat.requests import refused, validate
@@ -34,6 +35,7 @@ APIS: dict[str, CompatibleApi] = {
     "cloud": cloud.API,
     "gliner": gliner.API,
     "nemo": nemo.API,
+    "vllm": vllm.API,
     "openai": openai.API,
     "tei": tei.API,
     "huggingface": huggingface.API,

@@ -22,8 +22,8 @@ from service.http.compat.base import (
     fields_of,
     not_served,
 )
-from service.http.compat.oip_repository import add_repository
-from service.http.compat.oip_tensors import HEADER, InferRequest, fill
+from service.http.compat.open_inference.repository import add_repository
+from service.http.compat.open_inference.tensors import HEADER, InferRequest, fill
 from service.http.compat.requests import CompatibleRequest, Flag, only, refused, validate
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bert.errors import displayed
 from bert.manifest import CUDA
 from bert.tasks.classification import Scoring
 from bert.tasks.vectors.similarity import normalize
+from bert.tasks.vectors.token_vectors import SIDES
 from service.http.compat.base import EXAMPLE_INFO, CompatibleApi, answer, describe, error_response, health
-from service.http.compat.requests import validate
+from service.http.compat.requests import refused, validate
 from service.http.compat.tei_requests import (
     TeiAnyRequest,
     TeiDecodeRequest,
@@ -33,8 +35,9 @@ from service.tasks.classification import classify
 from service.tasks.embed import INLINE_VECTORS
 from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
 from service.tasks.schema import RESULT_BYTES, text_size
-from service.tasks.task import INLINE_RESULTS, Call, in_parts, prompted
+from service.tasks.task import INLINE_RESULTS, NUMBER_BYTES, Call, in_parts, prompted
 from service.tasks.task import embed as embed_texts
+from service.tasks.token_vectors import embed_tokens
 from service.tasks.tokenize import Token, tokens
 
 KINDS = {
@@ -81,8 +84,19 @@ async def embed(request: TaskRequest, body: TeiEmbedRequest) -> Response:
 
 @API.post("/tei/{model}/embed_all", "/tei/embed_all", answer=[])
 async def embed_all(request: TaskRequest, body: TeiEmbedRequest) -> Response:
-    """Refuse: the graphs give one vector a text, and none a token."""
-    raise ProblemError(424, "wrong-task", "the model gives one vector for a text, and none for each token")
+    """Return a vector for each token, as the model means it; `prompt_name` says query or document, the default."""
+    call, side = _call(request, "token_vectors"), body.prompt_name or "document"
+    if side not in SIDES or body.dimensions is not None:
+        name, value = ("dimensions", body.dimensions) if side in SIDES else ("prompt_name", side)
+        raise refused(
+            name, f"is {displayed(str(value))!r}; vectors of tokens are those of a query or a document, whole"
+        )
+    text = _texts(request, "inputs", body.inputs)
+    found = await embed_tokens(call, (text, side), truncate=body.cuts(), number_bytes=NUMBER_BYTES)
+    vectors, count = [np.ascontiguousarray(each) for each in found.vectors], sum(map(len, found.vectors))
+    return await _written(
+        request, lambda: in_parts(vectors), [text], found.truncated, INLINE_VECTORS, results=count
+    )
 
 
 @API.post("/tei/{model}/embed_sparse", "/tei/embed_sparse", answer=[])

@@ -31,6 +31,7 @@ def test_every_task_in_the_folder_is_in_the_table() -> None:
         "schema",
         "table",
         "task",
+        "token_vectors",
     }
     assert {each.__module__.rpartition(".")[2] for each in classes} == files
 
