@@ -26,41 +26,61 @@ NO_SPAN = -10.0
 def write_prompted_head(ops: GraphOps, x: str, prompt: LabelPrompt) -> str:
     """Write the scores of float32 vectors (P, H): for each text a row for each word and label, (W * C, K) or (W * C, 3).
 
-    One text after the other: their numbers of words and labels differ, and so no bit of a score depends on another text.
-    The LSTM takes 1.7 times as long as on texts side by side, which is 2% of a run. Where labels have an encoder of their
-    own, their vectors are inputs (`label_inputs` of `bert.graph_inputs`), and what depends on them alone is worked out once.
+    What a word or a label gives by itself is worked out for all texts at once, so that the layers are read from memory once,
+    and not once a text. The LSTM and the scores go from text to text, whose numbers of words and labels differ: the LSTM
+    takes 1.7 times as long as on texts side by side, which is 2% of a run. Where labels have an encoder of their own, their
+    vectors are inputs (`label_inputs` of `bert.graph_inputs`).
     """
     w, head = ops.w, _Head(ops, prompt)
-    given = _given_labels(w, head, prompt.width) if prompt.has_encoder else None
-    kinds = _kinds(w, prompt) if given is None else []
     text = w.node("Cast", w.node("Gather", ops.text_ids(), "positions"), to=TensorProto.INT64)
     count = w.node("Add", w.node("ReduceMax", text, keepdims=0), w.constant("index_1", 1))
-    outputs = prompt.max_width if prompt.judges_spans else 3
+    words, text_of_words, of_text = head.projected(x), text, ""
+    if prompt.has_encoder:
+        sets, of_text = w.input("label_sets", ["labels"]), w.input("text_sets", ["texts"])
+        labels = w.input("label_vectors", ["labels", prompt.width], TensorProto.FLOAT)
+    else:
+        is_word, is_label = _kinds(w, prompt)
+        (words, text_of_words), (labels, sets) = (
+            [w.node("Compress", each, kind, axis=0) for each in (words, text)] for kind in (is_word, is_label)
+        )
+    label_side = head.label_side(labels)
+
+    def contextual(number: str) -> str:
+        own = w.node("Equal", text_of_words, number)
+        return head.contextual(w.node("Compress", words, own, axis=0))
+
+    if prompt.lstm_layers:
+        words = _of_each_text(w, count, prompt.width, contextual)
+    word_side = head.word_side(words)
+
+    def scores(number: str) -> str:
+        own = w.node("Equal", text_of_words, number)
+        own_labels = w.node("Equal", sets, w.node("Gather", of_text, number) if of_text else number)
+        own_words = [w.node("Compress", each, own, axis=0) for each in word_side]
+        side = [w.node("Compress", each, own_labels, axis=0) for each in label_side]
+        if not prompt.judges_spans:
+            return head.parts(own_words, side)
+        ones = w.node("Cast", w.node("Compress", own, own), to=TensorProto.INT64)
+        found = head.spans(own_words, side, ones)
+        return w.node("Reshape", found, w.constant("score_rows", [-1, prompt.max_width]))
+
+    return _of_each_text(w, count, prompt.max_width if prompt.judges_spans else 3, scores)
+
+
+def _of_each_text(w: GraphWriter, count: str, width: int, rows: Callable[[str], str]) -> str:
+    """Write the rows (R, width) of each text, by its number, one text after the other."""
     number, going, found = (w.unique(name) for name in ("text", "going", "found"))
 
     def body() -> list[str]:
-        is_own = w.node("Equal", text, number)
-        own_words, *own_labels = [w.node("And", is_own, kind) for kind in kinds] or [is_own]
-        words, *labels = (
-            head.projected(w.node("Compress", x, own, axis=0)) for own in (own_words, *own_labels)
-        )
-        words, label_side = head.contextual(words), given(number) if given else head.label_side(labels[0])
-        if prompt.judges_spans:
-            ones = w.node("Cast", w.node("Compress", is_own, own_words, axis=0), to=TensorProto.INT64)
-            scores = head.spans(words, label_side, ones)
-        else:
-            scores = head.parts(words, label_side)
-        rows = w.node("Reshape", scores, w.constant("score_rows", [-1, outputs]))
-        return [w.node("Identity", going), w.node("Concat", found, rows, axis=0)]
+        return [w.node("Identity", going), w.node("Concat", found, rows(number), axis=0)]
 
     inputs: list[tuple[str, int, list[Dim]]] = [
         (number, TensorProto.INT64, []),
         (going, TensorProto.BOOL, []),
-        (found, TensorProto.FLOAT, ["rows_before", outputs]),
+        (found, TensorProto.FLOAT, ["rows_before", width]),
     ]
-    none = w.constant("no_scores", np.zeros((0, outputs), np.float32))
-    always = w.constant("always", np.array(True))
-    return w.node("Loop", count, always, none, body=w.subgraph(body, inputs))
+    none = w.constant(f"none_of_{width}", np.zeros((0, width), np.float32))
+    return w.node("Loop", count, w.constant("always", np.array(True)), none, body=w.subgraph(body, inputs))
 
 
 def _kinds(w: GraphWriter, prompt: LabelPrompt) -> list[str]:
@@ -72,20 +92,8 @@ def _kinds(w: GraphWriter, prompt: LabelPrompt) -> list[str]:
     return [w.node("Not", is_label), is_label]
 
 
-def _given_labels(w: GraphWriter, head: "_Head", width: int) -> Callable[[str], list[str]]:
-    """Declare the inputs of labels' vectors; return what writes the label side of a text's number."""
-    sets, of_text = w.input("label_sets", ["labels"]), w.input("text_sets", ["texts"])
-    side = head.label_side(w.input("label_vectors", ["labels", width], TensorProto.FLOAT))
-
-    def of(number: str) -> list[str]:
-        is_own = w.node("Equal", sets, w.node("Gather", of_text, number))
-        return [w.node("Compress", each, is_own, axis=0) for each in side]
-
-    return of
-
-
 class _Head:
-    """Writes the head of one text."""
+    """Writes the parts of the head."""
 
     def __init__(self, ops: GraphOps, prompt: LabelPrompt) -> None:
         self.ops, self.prompt, self.w, self.weights = ops, prompt, ops.w, ops.weights
@@ -124,49 +132,62 @@ class _Head:
             )
         ]
 
-    def spans(self, words: str, label_side: Sequence[str], ones: str) -> str:
-        """Write the scores (W, C, K) of spans; `ones` is 1 for each word, (W,)."""
-        w, out, is_plain = self.w, f"{SPANS}.out_project", self.prompt.span_mode == "marker"
+    def word_side(self, words: str) -> list[str]:
+        """Write what words (W, D) give by themselves, a row each: of their spans' two ends, or what is added and factors."""
+        w, out = self.w, f"{SPANS}.out_project"
+        if not self.prompt.judges_spans:
+            projected = self._linear(words, f"{SCORER}.proj_token", is_label=False)
+            halves = w.nodes("Split", projected, outputs=2, axis=1, num_outputs=2)
+            third = w.constant(f"{SCORER}.out_mlp.0.third_0", self._thirds()[0])
+            return [w.node("MatMul", halves[0], third), halves[1]]
         sides = [
             w.node("Relu", self._two_layers(words, f"{SPANS}.project_{side}")) for side in ("start", "end")
         ]
-        factors, shift = (w.node("Transpose", each, perm=[1, 0]) for each in label_side)
-        if is_plain:  # one layer: its halves meet in the scores themselves
-            halves = w.nodes("Split", factors, outputs=2, axis=0, num_outputs=2)
-            first, last = (w.node("MatMul", *pair) for pair in zip(sides, halves, strict=True))
-        else:
-            weights = np.split(self.weights[f"{out}.0.weight"].T, 2)
-            biases = (self.weights[f"{out}.0.bias"], None)
-            first, last = (
-                self.ops.head_linear(side, f"{out}.0.half_{n}", weights[n], biases[n], is_positive=True)
-                for n, side in enumerate(sides)
-            )
-        return self._over_widths(first, last, "" if is_plain else factors, shift, ones)
+        if self.prompt.span_mode == "marker":  # one layer: its halves meet in the scores themselves
+            return sides
+        weights = np.split(self.weights[f"{out}.0.weight"].T, 2)
+        biases = (self.weights[f"{out}.0.bias"], None)
+        return [
+            self.ops.head_linear(side, f"{out}.0.half_{n}", weights[n], biases[n], is_positive=True)
+            for n, side in enumerate(sides)
+        ]
+
+    def spans(self, word_side: Sequence[str], label_side: Sequence[str], ones: str) -> str:
+        """Write the scores (W, C, K) of spans; `ones` is 1 for each word, (W,)."""
+        w = self.w
+        factors, shift = label_side[0], w.node("Transpose", label_side[1], perm=[1, 0])
+        if self.prompt.span_mode != "marker":
+            return self._over_widths(word_side[0], word_side[1], factors, shift, ones)
+        halves = w.nodes("Split", factors, outputs=2, axis=1, num_outputs=2)
+        first, last = (w.node("Gemm", *pair, transB=1) for pair in zip(word_side, halves, strict=True))
+        return self._over_widths(first, last, "", shift, ones)
 
     def _over_widths(self, first: str, last: str, factors: str, shift: str, ones: str) -> str:
         """Write the scores (W, C, K) of what first and last words give, a width of spans after the other."""
         w, widths, zero = self.w, self.prompt.max_width, self.w.constant("axes_0", [0])
+
+        def product(x: str) -> str:
+            if not factors:
+                return w.node("Add", x, shift)
+            return w.node("Gemm", w.node("Relu", x), factors, shift, transB=1)
+
         ends = w.node("Pad", last, w.constant("pad_ends", [0, 0, widths - 1, 0]))
         scores = []
         for width in range(widths):
             stop = width - widths + 1 or np.iinfo(np.int64).max  # of the padded ones, from their end
             bounds = w.constant(f"width_{width}", [width]), w.constant(f"stop_{width}", [stop])
             both = w.node("Add", first, w.node("Slice", ends, *bounds, zero))
-            both = w.node("MatMul", w.node("Relu", both), factors) if factors else both
-            scores.append(w.node("Unsqueeze", w.node("Add", both, shift), w.constant("axes_2", [2])))
+            scores.append(w.node("Unsqueeze", product(both), w.constant("axes_2", [2])))
         number = w.node("CumSum", ones, w.constant("index_0", 0))  # from 1 on
         end = w.node("Unsqueeze", number, w.constant("axes_1_2", [1, 2]))
         end = w.node("Add", end, w.constant("widths", np.arange(widths, dtype=np.int64)))
         is_span = w.node("LessOrEqual", end, w.node("ReduceMax", number))
         return w.node("Where", is_span, w.node("Concat", *scores, axis=2), w.constant("no_span", NO_SPAN))
 
-    def parts(self, words: str, label_side: Sequence[str]) -> str:
+    def parts(self, word_side: Sequence[str], label_side: Sequence[str]) -> str:
         """Write the scores (W * C, 3) of words; only the product of the two is worked out for each pair."""
         w, hidden, thirds = self.w, f"{SCORER}.out_mlp.0", self._thirds()
-        projected = self._linear(words, f"{SCORER}.proj_token", is_label=False)
-        halves = w.nodes("Split", projected, outputs=2, axis=1, num_outputs=2)
-        own = w.node("MatMul", halves[0], w.constant(f"{hidden}.third_0", thirds[0]))
-        word, factors = (w.node("Unsqueeze", part, w.constant("axes_1", [1])) for part in (own, halves[1]))
+        word, factors = (w.node("Unsqueeze", part, w.constant("axes_1", [1])) for part in word_side)
         others, label = (w.node("Unsqueeze", part, w.constant("axes_0", [0])) for part in label_side)
         pairs = w.node(
             "Reshape", w.node("Mul", factors, others), w.constant("pairs", [-1, self.prompt.width])
