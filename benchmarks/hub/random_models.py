@@ -57,6 +57,8 @@ def write_gliner(body: str, folder: Path, **changes: Any) -> None:
     folder.mkdir(parents=True)
     backend = tokenizers.Tokenizer.from_file(str(resolve_base(MINILM) / "tokenizer.json"))
     backend.add_special_tokens(["<<ENT>>", "<<SEP>>"])
+    backend.no_padding()  # it is MiniLM's, to 128 pieces, which `fast-gliner` would give each word
+    backend.no_truncation()
     backend.save(str(folder / "tokenizer.json"))
     pieces = backend.get_vocab_size()
     special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}

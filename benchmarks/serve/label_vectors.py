@@ -115,6 +115,7 @@ def write(folder: Path, tokenizer: bytes) -> None:
         "parity": {},
         "fused_operators": {},
         "attention": {},
+        "fallback": {},
         "task": LABELS.to_dict(),
     }
     labels_encoder = {key: more.get(key, of_labels.get(key)) for key in LABELS_KEYS}

@@ -2,11 +2,15 @@
 
     python -m benchmarks.serve.labels --gliner-python .venv-gliner/bin/python    # ten minutes, on a quiet machine
 
+With `--fast-gliner-python`, an environment with fast-gliner 0.3.2, fastapi and uvicorn, GLiNER is also beside
+`fast-gliner`, a process for each core; `gliner` exports the model for it, and then needs onnx and onnxscript too.
 The models are random: bodies of 6 and 12 layers, 768 wide. The weights of a GLiNER are such that few spans pass, as of a
 trained one. 8 bits are taken whatever they change. The servers take turns, round after round. Prints a table.
 """
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -20,7 +24,13 @@ from benchmarks.hub.random_models import write_gliner
 from benchmarks.serve.baselines.encoder_shapes import write_encoder
 from benchmarks.serve.load.loops import closed_loop
 from benchmarks.serve.load.process_tree import watched
-from benchmarks.serve.load.running import free_port, prepare_process, server, service_command
+from benchmarks.serve.load.running import (
+    ENVIRONMENT,
+    free_port,
+    prepare_process,
+    server,
+    service_command,
+)
 from benchmarks.serve.load.texts import made_up_texts
 from benchmarks.serve.load.wire import request_bytes
 from model_export.cli import main as export
@@ -52,6 +62,7 @@ class Contender:
     python: str = ""
     module: str = ""
     mode: str = "labels"
+    workers: int = 1
 
     def command(self, port: int) -> list[str]:
         """Return the command that serves on a port."""
@@ -59,7 +70,7 @@ class Contender:
             return service_command([self.place], port)
         module = f"benchmarks.serve.baselines.{self.module}"
         return [
-            *(self.python, "-m", module, "--mode", self.mode),
+            *(self.python, "-m", module, "--mode", self.mode, "--workers", str(self.workers)),
             *("--folder", str(self.place), "--port", str(port)),
         ]
 
@@ -95,6 +106,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=sys.executable,
         help="interpreter of an environment with gliner, fastapi and uvicorn",
     )
+    add("--fast-gliner-python", default="", help="likewise with fast-gliner; without it, it takes no part")
     add("--connections", type=int, default=32)
     add("--rounds", type=int, default=3)
     add("--seconds", type=float, default=10.0, help="of each closed loop")
@@ -115,9 +127,17 @@ def prepare(kind: str, size: str, folder: Path, args: argparse.Namespace) -> lis
         )
         names = ["--labels", ",".join(INFERENCE)]
     found = [theirs]
+    if kind == "gliner" and args.fast_gliner_python:
+        exporting = [args.gliner_python, "-m", "benchmarks.serve.baselines.export_gliner", str(model)]
+        with args.log.open("ab") as log:
+            subprocess.run(exporting, env={**os.environ, **ENVIRONMENT}, check=True, stdout=log, stderr=log)
+        python, cores = args.fast_gliner_python, len(os.sched_getaffinity(0))
+        name = "FastAPI + fast-gliner"
+        found.append(Contender(name, model, theirs.path, python, "fast_gliner_server", workers=cores))
     for precision in ("fp32", "int8"):
         bundle = folder / precision
         common = ["--checkpoint", str(model), "--out", str(bundle), "--precision", precision, *names]
+        common += ["--parity-texts", "few"] if precision == "fp32" else []
         if status := export([*common, "--tolerance-labels", "0", "--tolerance-neighbours", "1"]):
             raise SystemExit(status)
         found.append(Contender(f"ours, {precision}", bundle, theirs.path))
