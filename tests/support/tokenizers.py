@@ -34,6 +34,7 @@ ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 DEBERTA = ("[PAD]", "[CLS]", "[SEP]", "[UNK]")
 ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 MPNET = ("<s>", "<pad>", "</s>", "[UNK]")
 _PLAIN = sorted({c for text in TRAINING_TEXTS for c in text if c != " "} | set(string.printable[:94]))
 
@@ -96,6 +97,28 @@ def _bpe_modern() -> tokenizers.Tokenizer:
     special = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
     backend.add_special_tokens([*special, AddedToken("[MASK]", lstrip=True)])
     backend.post_processor = _template(backend, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    return backend
+
+
+def _gemma() -> tokenizers.Tokenizer:
+    """mmBERT's, which is Gemma's: BPE over whole texts with ▁ for blanks, and bytes for signs that it lacks."""
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.normalizer = normalizers.Replace(" ", "▁")
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=_PLAIN, show_progress=False)
+    trained.train_from_iterator(TRAINING_TEXTS[:4] * 3, trainer)
+    state = json.loads(trained.to_str())["model"]
+    first = [*GEMMA, *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces = [*first, *(piece for piece in state["vocab"] if piece not in first)]
+    vocabulary, merges = {piece: at for at, piece in enumerate(pieces)}, [tuple(m) for m in state["merges"]]
+    model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = trained.normalizer
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence(steps)
+    backend.add_special_tokens(list(GEMMA))
+    backend.add_tokens([AddedToken("\n" * count, normalized=False) for count in (2, 3)])
+    backend.post_processor = _template(backend, "<bos>", "<eos>", "<bos> $A <eos> $B:1 <eos>:1")
     return backend
 
 
@@ -163,16 +186,18 @@ _MAKERS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], str]] = {
     "wordpiece_mpnet": (_wordpiece_mpnet, "MPNetTokenizer"),
     "bpe": (_bpe, "RobertaTokenizer"),
     "bpe_modern": (_bpe_modern, "PreTrainedTokenizerFast"),
+    "gemma": (_gemma, "PreTrainedTokenizerFast"),
     "unigram": (_unigram, "XLMRobertaTokenizer"),
     "unigram_albert": (_unigram_albert, "AlbertTokenizer"),
     "unigram_deberta": (_unigram_deberta, "DebertaV2Tokenizer"),
 }
-KINDS = tuple(_MAKERS)
+KINDS = tuple(kind for kind in _MAKERS if kind != "gemma")
+"""Kinds that are read, and pretrained with; Gemma's is read only."""
 
 
 @cache
 def tokenizer_json(kind: str) -> str:
-    """Return the `tokenizer.json` of one of KINDS."""
+    """Return the `tokenizer.json` of one of KINDS, or "gemma"'s."""
     make, _ = _MAKERS[kind]
     content: str = make().to_str()
     return content

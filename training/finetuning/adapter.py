@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the
     import peft
 
 # The encoder's linear layers, without DeBERTa's own projections of distances; the pooler belongs to the head.
-LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
+LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense|intermediate\.up)"
 PEFT = "base_model.model."
 """Beginning of the names in a file of peft."""
 

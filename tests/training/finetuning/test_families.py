@@ -35,7 +35,8 @@ def test_what_is_trained_loads_as_its_own_class(task: str, base: Path, trained: 
     around = {"bos": checkpoint.tokenizer.cls_id, "eos": checkpoint.tokenizer.sep_id}
     for name, number in {**around, "cls": around["bos"], "sep": around["eos"]}.items():
         assert getattr(theirs.config, f"{name}_token_id", None) in (None, number)
-    assert checkpoint.config.has_segments == np.any(checkpoint.weights.get(SEGMENTS, 0))
+    segments = checkpoint.weights.get(SEGMENTS, np.zeros((2, 1)))
+    assert checkpoint.config.has_segments == np.any(segments != segments[0])
     after, before = checkpoint.weights, read_weights(base)
     name = "bert.encoder.layer.0.output.dense.weight"
     assert abs(after[name] - before[name]).max() > 0
