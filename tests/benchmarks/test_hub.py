@@ -35,6 +35,8 @@ MODELS = [
     ("similarity", "mpnet", "bpe"),
     ("multiple_choice", "ernie", "wordpiece"),
     ("fill_mask", "albert", "unigram_albert"),
+    ("regression", "gte", "unigram"),
+    ("ner", "modernbert", "gemma"),
     pytest.param(*("ner", "xlm-roberta", "unigram"), marks=pytest.mark.soak),
     pytest.param(*("ner", "albert", "unigram_albert"), marks=pytest.mark.soak),
     pytest.param(*("ner", "modernbert", "bpe_modern"), marks=pytest.mark.soak),
@@ -42,6 +44,7 @@ MODELS = [
     pytest.param(*("qa", "albert", "unigram_albert"), marks=pytest.mark.soak),
     pytest.param(*("qa", "deberta", "bpe"), marks=pytest.mark.soak),
     pytest.param(*("fill_mask", "modernbert", "bpe_modern"), marks=pytest.mark.soak),
+    pytest.param(*("fill_mask", "nomic_bert", "wordpiece"), marks=pytest.mark.soak),
 ]
 """Task, family and tokenizer: each of these at least once, and offsets with every tokenizer."""
 

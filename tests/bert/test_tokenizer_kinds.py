@@ -146,7 +146,9 @@ def test_the_first_piece_of_a_word_is_the_one_that_run_ner_labels(kind: str) -> 
     theirs = reference(words, is_split_into_words=True, add_special_tokens=False)
     pieces = read(kind, " ".join(words))
     first = [theirs.word_ids().index(word) for word in range(len(words))]
-    if "bpe" in kind or kind == "gemma":  # whose text begins without a blank, and whose given words begin with one
+    if (
+        "bpe" in kind or kind == "gemma"
+    ):  # whose text begins without a blank, and whose given words begin with one
         assert len(first) == len(ner.word_heads(pieces))
     else:
         assert pieces.ids.tolist() == theirs["input_ids"]
