@@ -412,7 +412,9 @@ def check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
     if pair is not None and model.spec.pair is False:
         raise InvalidRequestError([FieldError("text_pair", f"model {model.name!r} reads single texts")])
     if pair is None and model.spec.pair:
-        raise InvalidRequestError([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])
+        instead = ", or labels to choose from" if zero_shot.takes_labels(model.spec) else ""
+        message = f"is required: model {model.name!r} reads pairs{instead}"
+        raise InvalidRequestError([FieldError("text_pair", message)])
     if pair is not None:
         pair_count(text, pair)
 

@@ -35,7 +35,7 @@ class Parameters(CompatibleRequest):
     doc_stride: object = None
     stride: object = None
     align_to_words: Annotated[Any, only(True, why="answers begin and end with words")] = None
-    candidate_labels: str | list[str] | None = None
+    candidate_labels: Strings | None = None
     """Labels for zero-shot classification; a string has commas between them."""
     hypothesis_template: str | None = None
     multi_label: Flag = False

@@ -177,6 +177,7 @@ def test_lines_take_labels(opened: Live) -> None:
         ({"labels": ["a"], "template": "This is it"}, "template", "needs {} once"),
         ({"labels": ["a"], "template": "{} {}"}, "template", "needs {} once"),
         ({"labels": {"a": "b"}, "template": "{}"}, "template", "labels has one for each"),
+        ({"model": "nli"}, "text_pair", "model 'nli' reads pairs, or labels to choose from"),
         ({"labels": ["a"], "text_pair": "b"}, "text_pair", "is not read with labels"),
         ({"labels": ["a"], "windows": "max"}, "windows", "is not read with labels"),
         (

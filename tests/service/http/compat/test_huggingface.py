@@ -161,6 +161,13 @@ COMPARED = {"source_sentence": "a", "sentences": ["munich"]}
     [
         ("mood", "a", {"candidate_labels": ["x"]}, "candidate_labels: model 'mood' answers with its own"),
         ("names", "a", {"candidate_labels": ["x"]}, "candidate_labels: is not an option of ner"),
+        ("mood", "a", {"candidate_labels": 5}, "candidate_labels: must be a string or a list of strings"),
+        (
+            "mood",
+            "a",
+            {"candidate_labels": [["x"]]},
+            "candidate_labels: must be a string or a list of strings",
+        ),
         ("mood", "a", {"multi_label": True}, "multi_label: is for candidate_labels, and none were sent"),
         (
             "mood",
