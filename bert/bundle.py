@@ -21,6 +21,8 @@ LABELS_MODEL, LABELS_TOKENIZER = "labels.onnx", "labels_tokenizer.json"
 """Graph and tokenizer of the labels' encoder, where the manifest has one."""
 LABELS_FALLBACK = "labels_fallback.onnx"
 """The float32 graph of the labels' encoder beside one in 8 bits, where its part of the manifest has a `fallback`."""
+QUERY_WEIGHTS = "query_weights.bin"
+"""Weights of queries' pieces, float32 (V,), where the task has such."""
 TABLE_SUFFIX = ".npy"
 """Ending of an embedding table's file; the rest of its name is that of the graph's initializer."""
 
@@ -221,6 +223,7 @@ def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> No
     needed = {MODEL, TOKENIZER} | ({FALLBACK} if manifest.fallback else set())
     needed |= {LABELS_MODEL, LABELS_TOKENIZER} if manifest.labels_encoder else set()
     needed |= {LABELS_FALLBACK} if manifest.labels_encoder.get("fallback") else set()
+    needed |= {QUERY_WEIGHTS} if manifest.task.query_weights else set()
     for name in needed | set(manifest.files):
         if name not in manifest.files or Path(name).name != name:
             raise BundleIntegrityError(

@@ -71,6 +71,11 @@ class ExportSettings(CommandSettings):
         description="embeddings: cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken, or several joined by +; "
         "by default as modules.json says, else the mean",
     )
+    task: Literal["sparse"] | None = Field(
+        None,
+        description="sparse: a masked language model gives sparse vectors (SPLADE) instead of filling masks; by default as "
+        "its files say",
+    )
     max_tokens: int | None = Field(
         None, ge=3, description="longest text in tokens, special ones included; by default as its files say"
     )
@@ -125,10 +130,19 @@ class ExportSettings(CommandSettings):
     def _fit_together(self) -> "ExportSettings":
         if self.demo == (self.checkpoint is not None):
             raise ValueError("give either --checkpoint FOLDER_OR_NAME or --demo")
-        one = (self.dev, self.name, self.base, self.pair, self.labels, self.pooling, self.max_tokens)
+        one = (
+            self.dev,
+            self.name,
+            self.base,
+            self.pair,
+            self.labels,
+            self.pooling,
+            self.task,
+            self.max_tokens,
+        )
         if self.demo and any(value not in (None, "") for value in one):
             raise ValueError(
-                "--demo takes no --dev, --name, --base, --pair, --labels, --pooling or --max-tokens"
+                "--demo takes no --dev, --name, --base, --pair, --labels, --pooling, --task or --max-tokens"
             )
         if self.parity_texts == "few" and (self.demo or self.precision != "fp32"):
             raise ValueError("--parity-texts few is for --checkpoint with --precision fp32")
@@ -197,7 +211,9 @@ def _export(settings: ExportSettings) -> None:
         settings.precision,
         tolerance_of=settings.tolerance_of,
         base=settings.base,
-        stated=Stated(settings.pair, settings.pooling, read_labels(settings.labels), settings.max_tokens),
+        stated=Stated(
+            settings.pair, settings.pooling, read_labels(settings.labels), settings.max_tokens, settings.task
+        ),
         dev=settings.dev,
         dev_limit=settings.dev_limit,
         name=settings.name,

@@ -14,12 +14,14 @@ from bert.bundle import (
     LABELS_MODEL,
     LABELS_TOKENIZER,
     MODEL,
+    QUERY_WEIGHTS,
     TOKENIZER,
     Bundle,
     creation_time,
     finish_bundle,
     new_bundle,
 )
+from bert.checkpoint import tensor_names
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, check_unchanged, read_checkpoint
@@ -124,6 +126,8 @@ def _write_files(
     (folder / TOKENIZER).write_bytes(checkpoint.tokenizer.to_json().encode())
     if checkpoint.labels is not None:
         (folder / LABELS_TOKENIZER).write_bytes(checkpoint.labels.tokenizer.to_json().encode())
+    if checkpoint.spec.query_weights:
+        (folder / QUERY_WEIGHTS).write_bytes(checkpoint.weights[tensor_names.QUERY_WEIGHTS].tobytes())
     (folder / SELF_TEST).write_bytes(_self_test(checkpoint, graphs, of_labels).to_json())
     for file, graph in (*graphs.items(), *of_labels.items()):
         move(graph.exported.file, folder / file)

@@ -62,7 +62,10 @@ class Reference:
         self._head_name = head_name(config, self._task)
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
-        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
+        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E).
+
+        For sparse vectors: its largest score of each piece, (1, V), or 0.
+        """
         return self._head(self.hidden(ids, segment_ids), ids, positions)
 
     def outputs_of(self, encodings: Sequence[Encoding], positions: Sequence[Ints]) -> list[Floats]:
@@ -97,6 +100,9 @@ class Reference:
             return self._embeddings(pooled[None])
         if self._spec.class_prompt is not None:
             return class_scores(body, self._spec.class_prompt, hidden, ids)
+        if self._task.takes_largest:
+            largest: Floats = body.pieces(hidden).max(axis=0, keepdims=True)
+            return np.maximum(largest, np.float32(0))
         x: Floats = hidden[positions]
         if self._task.has_dense:
             return self._embeddings(x)

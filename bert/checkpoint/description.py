@@ -28,6 +28,7 @@ class Stated:
     pooling: str | None = None
     labels: tuple[str, ...] | None = None
     max_tokens: int | None = None
+    task: str | None = None
 
 
 def describe(
@@ -48,7 +49,7 @@ def describe(
         _check_window(config, spec)
         return spec, []
     spec, remarks = spec_from_config(
-        files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair
+        files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair, task=stated.task
     )
     if not TASKS[spec.task].embeds:
         return spec, remarks
@@ -78,6 +79,10 @@ def _check_window(config: BertConfig, spec: TaskSpec) -> None:
 def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
     """Return the task as the user wants it, and a remark for each contradiction. Raises ConfigError."""
     task, remarks = TASKS[spec.task], []
+    if stated.task not in (None, spec.task):
+        raise ConfigError(
+            f"task is {stated.task!r}, as was asked, and the checkpoint's own files say {spec.task}"
+        )
     fits = {
         "pair": (task.may_read_pairs, "classification"),
         "pooling": (task.embeds, "similarity"),

@@ -23,10 +23,12 @@ from bert.checkpoint.cached_files import check_whole, damaged_files
 from bert.checkpoint.gliner import GLINER_CONFIG, LABELS_TOKENIZER, is_gliner, read_config
 from bert.checkpoint.hub_answers import check_answers, endpoint, explained
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
+from bert.checkpoint.sparse import IDF
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
 from bert.errors import BertError, CheckpointError, ConfigError
 from bert.names import HubName
+from bert.tasks.vectors.sparse_folder import ROUTER
 from bert.tasks.vectors.token_folders import ARTIFACT
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def _write(text: str) -> None:
 
 
 INSTALL = 'pip install ".[export]" in a clone of the repository'
-DESCRIPTIONS = ["config.json", ADAPTER_CONFIG, GLINER_CONFIG]
+DESCRIPTIONS = ["config.json", ADAPTER_CONFIG, GLINER_CONFIG, ROUTER]
 """Files that are downloaded and checked before any other."""
 _TEXTS = frozenset(
     (
@@ -88,11 +90,13 @@ _TEXTS = frozenset(
         *(f"{LABELS_TOKENIZER}/{name}" for name in ("tokenizer.json", "tokenizer_config.json")),
         "vocab.txt", "vocab.json", "merges.txt",
         "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model",
-        "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", ARTIFACT,
+        "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", ARTIFACT, IDF,
     )
 )  # fmt: skip
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")
 _DENSE = re.compile(r"(\d+_Dense/)[^/]+")
+_ROUTE = re.compile(r"((?:query|document)_\d+_\w+/)([^/]+)")
+"""A file of a module of a router's route."""
 _SHARD = re.compile(r"(?:pytorch_)?model-\d+-of-\d+\.(?:safetensors|bin)")
 MAIN = "main"
 SPARE_BYTES = 64 << 20
@@ -130,8 +134,10 @@ def wanted_files(listed: list[str]) -> list[str]:
     """Return the files of a model that are read: never code, and pickled weights only where there are no others."""
     names = set(listed)
     wanted = {name for name in names if name in _TEXTS or _MODULE_CONFIG.fullmatch(name)}
-    dense = {found[1] for name in names if (found := _DENSE.fullmatch(name))}
-    for folder in ("", *dense):
+    routed = [found for name in names if (found := _ROUTE.fullmatch(name))]
+    wanted |= {found[0] for found in routed if found[2] in _TEXTS}
+    modules = {found[1] for name in names if (found := _DENSE.fullmatch(name))}
+    for folder in ("", *modules, *{found[1] for found in routed}):
         wanted |= _weights(folder, names)
     if not _weights("", names):
         wanted |= _adapter(names)
@@ -152,10 +158,16 @@ def _weights(folder: str, names: set[str]) -> set[str]:
     return set()
 
 
+def _has_weights(names: set[str]) -> bool:
+    """Tell whether the files hold a model's weights, or an adapter's; a router's model may be in a folder of its own."""
+    routed = {found[1] for name in names if (found := _ROUTE.fullmatch(name)) and name.startswith("document")}
+    return bool(_adapter(names)) or any(_weights(folder, names) for folder in ("", *routed))
+
+
 def _download(name: HubName) -> Path:
     revision, folder = _describe(name)
     sizes = _sizes(name, revision, folder)
-    if not (_weights("", set(sizes)) or _adapter(sizes)):
+    if not _has_weights(set(sizes)):
         raise CheckpointError(
             f"{name} on the hub holds neither {WEIGHTS} nor {PICKLED}: take the repository of the original weights"
         )
@@ -202,7 +214,7 @@ def _sizes(name: HubName, revision: "ResolvedRevision", folder: Path) -> dict[st
         # Offline, over a cache that another version or program filled: what is there has to do.
         files = [file for file in folder.rglob("*") if file.is_file()]
         found = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
-        if not (_weights("", set(found)) or _adapter(found)):
+        if not _has_weights(set(found)):
             raise
         return found
 
@@ -232,6 +244,8 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
             BertConfig.read(folder)
         elif (folder / ADAPTER_CONFIG).is_file():
             read_adapter_config(folder)
+        elif (folder / ROUTER).is_file():
+            pass  # the transformer's own config lies in a folder of its own
         else:
             raise CheckpointError("it holds no config.json, so it is not a checkpoint of a transformer")
     except (CheckpointError, ConfigError) as error:

@@ -26,6 +26,8 @@ PROJECTION, LSTM = "token_rep_layer.projection", "rnn.lstm"
 """Parts of a head for labels of the request, by GLiNER's names."""
 TEXT_PROJECTOR, CLASS_PROJECTOR, LOGIT_SCALE = "text_projector", "classes_projector", "logit_scale"
 """Parts of one that judges all labels in one run, by GLiClass's names."""
+QUERY_WEIGHTS = "query.weight"
+"""Weights of queries' pieces, (V,)."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 """Tensors of old checkpoints that are not weights."""
@@ -52,6 +54,8 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[Shape]:
         return
     if task.head is Head.VOCABULARY:
         yield from body.vocabulary_shapes(config)
+        if spec.query_weights:
+            yield QUERY_WEIGHTS, (config.vocab_size,)
         return
     if spec.label_prompt is not None:
         yield from _prompted_shapes(h, spec.label_prompt)

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from bert.bodies.body import SEGMENTS
 from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
-from bert.checkpoint.description import Stated, describe, overruled
+from bert.checkpoint.description import Stated, describe, longest, overruled
 from bert.checkpoint.gliclass import is_gliclass, read_gliclass
 from bert.checkpoint.gliner import GLINER_CONFIG, LABELS_TOKENIZER, base_folder, is_gliner, read_gliner
+from bert.checkpoint.sparse import query_weights
 from bert.checkpoint.tensor_names import LSTM, Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
@@ -27,6 +28,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.vectors import token_folders
 from bert.tasks.vectors.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
+from bert.tasks.vectors.sparse_folder import honour_sparse, is_sparse, sparse_folder
 from bert.tasks.vectors.token_folders import STANFORD_LAYER
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
@@ -67,7 +69,10 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
     stated = stated or Stated()
     try:
         list(_files(folder))  # refuses what is not a regular file
-        checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
+        if is_sparse(folder) and not (folder / "task.json").is_file():
+            checkpoint = _read_sparse(folder)
+        else:
+            checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
         spec, remarks = overruled(checkpoint.spec, stated)
         checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
         for part in filter(None, (checkpoint, checkpoint.labels)):
@@ -97,7 +102,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the files of a checkpoint and of its modules' folders. Raises CheckpointError for irregular files."""
-    for place in (folder, *folder.glob("[0-9]*_*/")):
+    modules = (place for pattern in _MODULE_FOLDERS for place in folder.glob(pattern))
+    for place in (folder, *modules):
         for file in place.iterdir():
             if file.suffix in (".json", ".safetensors", ".txt", ".model", ".bin", ".metadata"):
                 if not file.is_file():  # else it would be taken for absent
@@ -251,6 +257,19 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
     return replace(checkpoint, remarks=(*remarks, *checkpoint.remarks))
 
 
+def _read_sparse(folder: Path) -> Checkpoint:
+    """Read a SparseEncoder, whose masked language model may lie in a folder of its own."""
+    parts = sparse_folder(folder)
+    config, weights = BertConfig.read(parts.body), read_weights(parts.body)
+    length = longest(parts.body, config.max_position_embeddings)
+    spec = honour_sparse(folder, TaskSpec("sparse", similarity="dot"), length)
+    tokenizer = lower_cased(parts.body, Tokenizer.load(parts.body))
+    if (table := parts.query_table) is not None:
+        tensors = _read_files(table) if has_weights(table) else {}
+        weights |= query_weights(table, tensors, tokenizer, config.vocab_size)
+    return Checkpoint(config, spec, weights, tokenizer, _sources(folder), remarks_on(parts.body))
+
+
 def _read_whole(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
     return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
@@ -314,6 +333,8 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
             )
 
 
+_MODULE_FOLDERS = ("[0-9]*_*/", "query_*/", "document_*/")
+"""Folders of the modules of sentence-transformers, those of a router's routes among them."""
 _WHOLE = ("I", "U", "BOOL")
 """Beginnings of the types of whole numbers."""
 _TO_FLOAT32: dict[str, Callable[[NDArray[np.uint8]], NDArray[np.float32]]] = {

@@ -135,13 +135,24 @@ def find_labels(files: HubFiles, task: Task, stated: Sequence[str] | None = None
 
 
 def spec_from_config(
-    files: HubFiles, *, embeds: bool, labels: Sequence[str] | None, pair: bool | None
+    files: HubFiles,
+    *,
+    embeds: bool,
+    labels: Sequence[str] | None,
+    pair: bool | None,
+    task: str | None = None,
 ) -> tuple[TaskSpec, list[str]]:
-    """Return the task, and remarks on what nothing says. `labels` and `pair` are what the user says.
+    """Return the task, and remarks on what nothing says. `labels`, `pair` and `task` are what the user says.
 
     Raises ConfigError for what breaks a rule.
     """
-    task = find_task(files, embeds=embeds)
+    found = find_task(files, embeds=embeds) if task is None or files.is_embedder else TASKS[task]
+    return _spec_of(files, found, labels, pair)
+
+
+def _spec_of(
+    files: HubFiles, task: Task, labels: Sequence[str] | None, pair: bool | None
+) -> tuple[TaskSpec, list[str]]:
     named = find_labels(files, task, labels)
     problem_type, activation = _problem(files, task, len(named))
     spec = TaskSpec(

@@ -9,6 +9,7 @@ from bert.tasks.open_ner.task import OpenNerTask
 from bert.tasks.qa import QaTask
 from bert.tasks.task import Task
 from bert.tasks.vectors.similarity import SimilarityTask
+from bert.tasks.vectors.sparse import SparseTask
 from bert.tasks.vectors.token_vectors import TokenVectorsTask
 
 _ALL = (
@@ -18,6 +19,7 @@ _ALL = (
     OpenNerTask(),
     QaTask(),
     SimilarityTask(),
+    SparseTask(),
     TokenVectorsTask(),
     MultipleChoice(),
     FillMaskTask(),

@@ -13,12 +13,14 @@ from bert.files import read_json
 
 TASK_NAMES = (
     *("classification", "open_classification", "ner", "open_ner"),
-    *("qa", "similarity", "token_vectors", "multiple_choice", "fill_mask"),
+    *("qa", "similarity", "sparse", "token_vectors", "multiple_choice", "fill_mask"),
 )
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "relu", "identity")
 SIMILARITIES = ("cosine", "dot")
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+"""Ways from scores above 0 to sparse weights, by sentence-transformers' names: log(1 + x), and that of it once more."""
 IGNORED_WORDS = ("symbols", "handles", "punctuation")
 """Kinds of words that `left_out` keeps out of entities: symbols such as emoji, names after an at sign, punctuation alone."""
 LONG_TEXTS = ("cut", "windows")
@@ -37,7 +39,7 @@ _KINDS: dict[Any, str] = {str: "a text", bool: "true or false", int: "a whole nu
 """Type of a field → the words for it."""
 _KNOWN = {
     "task": TASK_NAMES, "problem_type": PROBLEM_TYPES, "long_texts": LONG_TEXTS, "similarity": SIMILARITIES,
-    "activation": ("sigmoid", "identity"),
+    "activation": ("sigmoid", "identity"), "sparse_activation": SPARSE_ACTIVATIONS,
 }  # fmt: skip
 """Field → its possible values. An empty `activation` is none."""
 _AT_LEAST = {"max_tokens": 3, "max_question_tokens": 1, "max_answer_tokens": 1, "n_best": 1}
@@ -217,10 +219,14 @@ class TaskSpec:
     """Similarity only: an embedding has length 1."""
     similarity: str = "cosine"
     """Similarity only: comparison of two embeddings, by "cosine" or by "dot" product."""
+    sparse_activation: str = "relu"
+    """Sparse only: one of SPARSE_ACTIVATIONS."""
+    query_weights: bool = False
+    """Sparse only: weights of a query are those of its pieces in a table, and no model runs."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """Similarity only: name → text that may be put before a text."""
+    """Similarity and sparse only: name → text that may be put before a text."""
     default_prompt_name: str = ""
-    """Similarity only: the prompt of a request that names none; "" is no prompt."""
+    """Similarity and sparse only: the prompt of a request that names none; "" is no prompt."""
     letter_shapes: bool = False
     """NER only: the segment of a piece is the shape of its word's letters (`bert.text.letter_shapes`)."""
     viterbi: bool = False

@@ -76,6 +76,8 @@ class Task:
     """Head positions depend on an encoding's words; else its length is enough."""
     has_one_position = False
     """The head looks at one position a text."""
+    takes_largest = False
+    """The head's scores are the largest of all tokens of a text."""
     has_problems = False
     """A model gives one label, several, or a number; its spec says which (`problem_type`)."""
     may_read_pairs = False

@@ -28,9 +28,8 @@ def build_graph(
 ) -> onnx.ModelProto:
     """Return the graph of encoder and head; `make_ops` are the operators of the config's body (`graph_body`) on a device.
 
-    Output: `logits` (P, K), for fill_mask (P, V), for open_ner a row for each word and label of a
-    text, for open_classification one for each label, or for similarity `embeddings` (N, E), for token_vectors (P, E); all
-    float32.
+    Output: `logits` (P, K), for fill_mask (P, V), for sparse (N, V), for open_ner a row for each word and label of a text,
+    for open_classification one for each label, or for similarity `embeddings` (N, E), for token_vectors (P, E); all float32.
     """
     writer, task, body = GraphWriter(), TASKS[spec.task], graph_body(config)
     ops = make_ops(writer, config, weights)
@@ -60,6 +59,8 @@ def build_graph(
 def _needs_all(config: BertConfig, spec: TaskSpec) -> bool:
     """Tell whether the head reads all of a text's tokens, to pool them."""
     head = TASKS[spec.task].head
+    if TASKS[spec.task].takes_largest:
+        return True
     if spec.class_prompt is not None:
         return spec.class_prompt.text_pooling == "avg"
     if head is Head.EMBEDDING:

@@ -1,18 +1,18 @@
 """Operators shared by the graphs of all bodies and devices. T tokens, H width."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bodies.body import WIDENING
+from bert.bodies.body import EMBEDDING, WIDENING
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter
+from model_export.graph.sparse import Floats, Largest, write_largest
 
-Floats = NDArray[np.float32]
 NO_TEXT = -2
 """Text of what no token attends to; -1 is that of padding in a row."""
 
@@ -80,6 +80,19 @@ class GraphOps(ABC):
         parameters = [self.w.constant(f"{name}.weight.T", weight)]
         parameters += [] if bias is None else [self.w.constant(f"{name}.bias", bias)]
         return self.w.node("Gemm", x, *parameters)
+
+    def largest_scores(self, x: str, bias: str | None) -> str:
+        """Write each text's largest scores of all pieces, or 0 where these are below 0; (T, e) → float32 (N, V)."""
+        product, table = self.vocabulary_product(x), self.weights[EMBEDDING]
+        return write_largest(self.w, product, self.largest_of_texts(), table, bias)
+
+    def vocabulary_product(self, x: str) -> Callable[[str, Floats], str]:
+        """Return what writes x W (T, C) of x (T, e) and some pieces' vectors, given by a name and as (e, C)."""
+        return lambda name, weight: self.w.node("MatMul", x, self.constant(name, weight))
+
+    @abstractmethod
+    def largest_of_texts(self) -> Largest:
+        """Return what writes the maxima over each text's tokens."""
 
     def joined_projections(self, name: str) -> list[str]:
         """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""

@@ -20,6 +20,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared
 from bert.tasks.vectors.similarity import normalize
+from bert.tasks.vectors.sparse import weights_of
 from bert.tasks.vectors.token_vectors import DOCUMENT, QUERY, maxsim
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText
@@ -204,9 +205,12 @@ def _ranked(spec: TaskSpec, texts: Sequence[EncodedText], outputs: Sequence[Floa
             for side in (QUERY, DOCUMENT)
         )
         return np.stack([maxsim(query, documents) for query in queries[:MAX_QUERIES]], axis=1)
-    rows = np.concatenate(outputs)
-    if not TASKS[spec.task].embeds:
+    task, rows = TASKS[spec.task], np.concatenate(outputs)
+    if task.takes_largest:
+        rows = weights_of(rows, spec)
+    elif not task.embeds:
         return rows
-    rows = normalize(rows) if spec.similarity == "cosine" else rows
+    elif spec.similarity == "cosine":
+        rows = normalize(rows)
     likeness: Floats = rows @ rows.T
     return likeness[np.triu_indices(len(rows), k=1)][:, None]

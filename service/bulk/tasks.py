@@ -58,7 +58,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
             raise ConfigError("embedding_type is for vectors, and two texts get a score")
         cut = {"truncated": bool} if options.get("truncate") else {}
         return BulkTask(("text", "text_pair"), {"score": float, **cut}, partial(_compare, options))
-    left_out = {task.lacks(spec)} | (set() if options.get("truncate") else {"truncated"})
+    left_out = {*task.lacks(spec)} | (set() if options.get("truncate") else {"truncated"})
     if task.more and not task.shows_more(spec, options):
         left_out.add(task.more)
         options = {"top_k": 1, **options}  # the best is enough

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 
-from bert.bundle import LABELS_TOKENIZER, TOKENIZER, Bundle, manifest_sha256, read_bundle
+from bert.bundle import LABELS_TOKENIZER, QUERY_WEIGHTS, TOKENIZER, Bundle, manifest_sha256, read_bundle
 from bert.errors import BertError, BundleError, BundleIntegrityError, EngineError
 from bert.processor import instructions
 from bert.runtime import share_memory_arena
@@ -112,7 +112,8 @@ class BundleLoader:
         bundle = read_bundle(folder, verify_hashes=self._verify_hashes)
         self.hashes[folder] = manifest_sha256(folder)
         labels = bundle.read(LABELS_TOKENIZER) if bundle.labels is not None else b""
-        model = Model.of(bundle, bundle.read(TOKENIZER), labels_json=labels)
+        table = bundle.read(QUERY_WEIGHTS) if bundle.manifest.task.query_weights else b""
+        model = Model.of(bundle, bundle.read(TOKENIZER), labels_json=labels, query_weights=table)
         open_engine = partial(self._open_engine, capture_graphs=capture_graphs)
         bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)
         multi_slot_engine = self._multi_slot_engine(bundle)
@@ -135,6 +136,7 @@ class BundleLoader:
             model.tokenizer,
             why_fallback,
             model.labels,
+            model.query_weights,
             engine=engine,
             multi_slot_engine=multi_slot_engine,
         )

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bundle import TOKENIZER, Bundle
+from bert.bundle import QUERY_WEIGHTS, TOKENIZER, Bundle
 from bert.errors import (
     BundleError,
     ConfigError,
@@ -71,6 +71,8 @@ class Model:
     """Reason for serving the float32 graph instead of the 8-bit one; empty if it is not."""
     labels: "Model | None" = None
     """The encoder of labels, where these have one of their own. Requests cannot name it."""
+    query_weights: Floats | None = None
+    """Weights of queries' pieces (V,), where they need no run."""
     id: str = field(init=False)
     """Name and hash: what the scheduler knows this version by. `name_of` gives the name."""
 
@@ -80,11 +82,16 @@ class Model:
 
     @staticmethod
     def of(
-        bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "", labels_json: bytes = b""
+        bundle: Bundle,
+        tokenizer_json: bytes,
+        why_fallback: str = "",
+        labels_json: bytes = b"",
+        query_weights: bytes = b"",
     ) -> "Model":
         """Return a bundle with its tokenizer; raises BundleError if they do not belong together.
 
-        `labels_json` is the content of the tokenizer of its labels' encoder, if it has one.
+        `labels_json` is the content of the tokenizer of its labels' encoder, and `query_weights` that of its file of these,
+        if it has one.
         """
         tokenizer, known = Tokenizer.parse(tokenizer_json, bundle.tokenizer_path), bundle.manifest.vocab_size
         if (highest := tokenizer.highest_id()) >= known:
@@ -94,7 +101,8 @@ class Model:
             )
         tokenizer = tokenizer.with_letter_shapes(bundle.manifest.task.letter_shapes)
         labels = Model.of(bundle.labels, labels_json) if bundle.labels is not None else None
-        return Model(bundle, tokenizer_json, tokenizer, why_fallback, labels)
+        table = _table_of_queries(bundle, query_weights) if bundle.manifest.task.query_weights else None
+        return Model(bundle, tokenizer_json, tokenizer, why_fallback, labels, table)
 
     @property
     def name(self) -> str:
@@ -153,7 +161,19 @@ class OpenedModel(Model):
     def without_engine(self, *, keep_tokenizer: bool = True) -> Model:
         """Return the model without its engines, and without its tokenizer in a process that does not tokenise."""
         tokenizer = self.tokenizer if keep_tokenizer else cast(Tokenizer, None)
-        return Model(self.bundle, self.tokenizer_json, tokenizer, self.why_fallback, self.labels)
+        parts = self.why_fallback, self.labels, self.query_weights
+        return Model(self.bundle, self.tokenizer_json, tokenizer, *parts)
+
+
+def _table_of_queries(bundle: Bundle, content: bytes) -> Floats:
+    """Return the weights of queries' pieces, (V,). Raises BundleError for another number of them, or what is none."""
+    vocab_size = bundle.manifest.vocab_size
+    table = np.frombuffer(content, "<f4") if len(content) == 4 * vocab_size else np.zeros(0, np.float32)
+    if not (len(table) and np.isfinite(table).all()):
+        raise BundleError(
+            f"{bundle.folder / QUERY_WEIGHTS} must hold {vocab_size} numbers, one a piece; export the checkpoint again"
+        )
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,9 +427,9 @@ class ServedTask(ABC, Generic[Request]):
         """Return an example of a request to a model."""
         return next(iter(self.examples_of(spec)), self.request.example)
 
-    def lacks(self, spec: TaskSpec) -> str:
-        """Return the field of a result that a model does not give, "" if it gives all."""
-        return ""
+    def lacks(self, spec: TaskSpec) -> Collection[str]:
+        """Return the fields of a result that a model does not give."""
+        return ()
 
     def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
         """Tell whether bulk prediction has the column `more`, where these options are given."""

@@ -47,7 +47,7 @@ class Hello:
     origins: dict[str, str]
     """Id → hash of its checkpoint, tokenizer and task."""
     defaults: dict[str, str] = field(default_factory=dict)
-    bundles: list[tuple[str, str, bytes, str, bytes]] = field(default_factory=list)
+    bundles: list[tuple[str, str, bytes, str, bytes, bytes]] = field(default_factory=list)
     """Folder, manifest as JSON, `tokenizer.json`, `why_fallback` and the labels' tokenizer, or nothing, of each model, as
     read and checked by the engine process. A frontend reads no bundle, so the two cannot differ."""
     left_out: list[tuple[str, str, str]] = field(default_factory=list)
@@ -97,16 +97,17 @@ class Hello:
         return [same.get(sent) or _received(*sent) for sent in self.bundles]
 
 
-def _sent(model: Model) -> tuple[str, str, bytes, str, bytes]:
+def _sent(model: Model) -> tuple[str, str, bytes, str, bytes, bytes]:
     """Return what is sent of a model."""
     manifest = json.dumps(model.bundle.manifest.to_dict())
     labels = model.labels.tokenizer_json if model.labels is not None else b""
-    return str(model.bundle.folder), manifest, model.tokenizer_json, model.why_fallback, labels
+    queries = b"" if model.query_weights is None else model.query_weights.tobytes()
+    return str(model.bundle.folder), manifest, model.tokenizer_json, model.why_fallback, labels, queries
 
 
-def _received(folder: str, manifest: str, tokenizer: bytes, why_fallback: str, labels: bytes) -> Model:
+def _received(folder: str, manifest: str, *parts: Any) -> Model:
     bundle = Bundle(Path(folder), Manifest.from_dict(json.loads(manifest)))
-    return Model.of(bundle, tokenizer, why_fallback, labels)
+    return Model.of(bundle, *parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ SPECS = {
     "similarity": TaskSpec("similarity", max_tokens=128),
     "cls": TaskSpec("similarity", pooling="cls", max_tokens=128),
     "fill_mask": TaskSpec("fill_mask", max_tokens=128),
+    "sparse": TaskSpec("sparse", max_tokens=128),
 }
 ARCHITECTURES = {
     "classification": "BertForSequenceClassification",
@@ -36,6 +37,7 @@ ARCHITECTURES = {
     "multiple_choice": "BertForMultipleChoice",
     "similarity": "BertModel",
     "fill_mask": "BertForMaskedLM",
+    "sparse": "BertForMaskedLM",
 }
 
 

@@ -43,7 +43,6 @@ _FLAG = "pooling_mode_"
 _POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"}
 _DENSE_KEYS = {"in_features", "out_features", "bias", "activation_function"}
 _LENGTHS_KEYS = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs"}
-_LAST_LAYER = {"method": "forward", "method_output_name": "last_hidden_state"}
 
 
 def is_embedder(folder: Path) -> bool:
@@ -63,42 +62,52 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
     would not be honoured.
     """
     modules = read_modules(folder)
-    lengths = read_file(folder, LENGTHS)
-    check_known(
-        LENGTHS,
-        lengths,
-        _LENGTHS_KEYS,
-        {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"},
-    )
-    modalities = lengths.get("modality_config") or {}
-    if not isinstance(modalities, dict):
-        raise ConfigError(f"{LENGTHS}: modality_config ({modalities!r}) must be an object")
-    if (modality := modalities.get("text", _LAST_LAYER)) != _LAST_LAYER:
-        raise ConfigError(
-            f"{LENGTHS}: modality_config is {modality!r} for text; exported is the last hidden state"
-        )
-    longest = lengths.get("max_seq_length") or max_tokens
-    if not isinstance(longest, int):
-        raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is not a whole number")
+    longest = max_seq_length(folder, "feature-extraction", "last_hidden_state") or max_tokens
     normalize = dict(modules).get("Normalize")
     if normalize:
         check_known(
             f"{normalize}/config.json", read_file(folder, f"{normalize}/config.json"), set(), inputs()
         )
+    spec = with_prompts(folder, spec)
+    return replace(
+        spec,
+        pooling=_pooling(folder, dict(modules)["Pooling"], spec.prompts),
+        dense=tuple(dense_layer(folder, path) for kind, path in modules if kind == "Dense"),
+        normalize=normalize is not None,
+        similarity=_similarity(read_settings(folder), normalize is not None),
+        max_tokens=min(longest, max_tokens),
+    )
+
+
+def max_seq_length(folder: Path, task: str, output: str) -> int | None:
+    """Return the length that a transformer's own settings state, if they do.
+
+    Raises ConfigError where it is not a number, or where the transformer is said to be for another task than `task`, or to
+    give another tensor than `output`.
+    """
+    lengths = read_file(folder, LENGTHS)
+    fixed = {"transformer_task": task, "module_output_name": "token_embeddings"}
+    check_known(LENGTHS, lengths, _LENGTHS_KEYS, fixed)
+    modalities = lengths.get("modality_config") or {}
+    if not isinstance(modalities, dict):
+        raise ConfigError(f"{LENGTHS}: modality_config ({modalities!r}) must be an object")
+    exported = {"method": "forward", "method_output_name": output}
+    if (modality := modalities.get("text", exported)) != exported:
+        raise ConfigError(f"{LENGTHS}: modality_config is {modality!r} for text; exported is {output!r}")
+    longest = lengths.get("max_seq_length")
+    if not isinstance(longest, int | None):
+        raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is not a whole number")
+    return longest
+
+
+def with_prompts(folder: Path, spec: TaskSpec) -> TaskSpec:
+    """Return the description with the prompts of `config_sentence_transformers.json`. Raises ConfigError."""
     settings = read_settings(folder)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{SETTINGS}: prompts are {prompts!r}, and no texts by name")
-    return replace(
-        spec,
-        pooling=_pooling(folder, dict(modules)["Pooling"], prompts),
-        dense=tuple(dense_layer(folder, path) for kind, path in modules if kind == "Dense"),
-        normalize=normalize is not None,
-        similarity=_similarity(settings, normalize is not None),
-        prompts=dict(prompts),
-        default_prompt_name=settings.get("default_prompt_name") or "",
-        max_tokens=min(longest, max_tokens),
-    )
+    default = settings.get("default_prompt_name") or ""
+    return replace(spec, prompts=dict(prompts), default_prompt_name=default)
 
 
 def write(folder: Path, spec: TaskSpec, hidden_size: int) -> None:
@@ -153,6 +162,14 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def listed_modules(folder: Path) -> list[tuple[str, str]]:
+    """Return kind and folder of each module in `modules.json`. Raises ConfigError for what is not a list of them."""
+    listed = read_file(folder, MODULES)
+    if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
+        raise ConfigError(f"{MODULES} is not a list of modules")
+    return [(str(m.get("type", "")).rpartition(".")[2], str(m.get("path", ""))) for m in listed]
+
+
 def read_modules(
     folder: Path, kinds: Sequence[str] = _KINDS, order: re.Pattern[str] = _ORDER, exported: str = _EXPORTED
 ) -> list[tuple[str, str]]:
@@ -160,10 +177,7 @@ def read_modules(
 
     Read are these kinds in an order of the pattern, which `exported` describes.
     """
-    listed = read_file(folder, MODULES)
-    if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
-        raise ConfigError(f"{MODULES} is not a list of modules")
-    modules = [(str(m.get("type", "")).rpartition(".")[2], str(m.get("path", ""))) for m in listed]
+    modules = listed_modules(folder)
     for kind, path in modules:
         if kind not in kinds:
             raise ConfigError(

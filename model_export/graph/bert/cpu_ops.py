@@ -7,6 +7,7 @@ is several times faster than SkipLayerNormalization, and Gather + Add + LayerNor
 from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.ops import GraphOps
+from model_export.graph.sparse import Largest, largest_in_rows
 
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
 
@@ -148,6 +149,10 @@ class CpuOps(GraphOps):
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
         return self.w.node("Reshape", "text_ids", self.w.constant("all", [-1]))
+
+    def largest_of_texts(self) -> Largest:
+        """Return what writes the maxima over each text's tokens."""
+        return largest_in_rows(self.w, self.text_ids())
 
     def to_float32(self, x: str) -> str:
         """Write a cast to the outputs' type; here nothing is to do."""

@@ -1,5 +1,7 @@
 """The graph's parts as a CUDA GPU runs them fastest: one row without padding, float16, fused operators. T tokens."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
@@ -8,6 +10,7 @@ from bert.bodies.body import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from bert.errors import ExportError
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.ops import GraphOps
+from model_export.graph.sparse import Floats, Largest, largest_on_gpu
 
 LARGEST = float(np.finfo(np.float16).max)
 
@@ -116,6 +119,14 @@ class CudaOps(GraphOps):
     def text_ids(self) -> str:
         """Return (T,): the text of each token."""
         return "text_ids"
+
+    def vocabulary_product(self, x: str) -> Callable[[str, Floats], str]:
+        """Return what writes x W (T, C) of x (T, e) and some pieces' vectors, in float16."""
+        return super().vocabulary_product(self.w.node("Cast", x, to=TensorProto.FLOAT16))
+
+    def largest_of_texts(self) -> Largest:
+        """Return what writes the maxima over each text's tokens."""
+        return largest_on_gpu(self.w)
 
     def to_float32(self, x: str) -> str:
         """Write a cast to the outputs' type."""

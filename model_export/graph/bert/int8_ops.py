@@ -20,7 +20,7 @@ projection, where there is one: it takes the place of the first LayerNorm.
 Layers that share their weights share them in 8 bits too, with one smoothing and one scale that fit all of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -143,9 +143,13 @@ class Int8Ops(CpuOps):
             quantised, scale, level = self._quantised(x, self._scale(largest, 255, SMALLEST), 0)
         else:
             quantised, scale, level = self._quantised_signed(x)
-        linear = _Linear(name, weight, np.zeros(0, np.float32), np.eye(len(weight), dtype=np.float32))
-        product = self._product(quantised, scale, level, linear)
+        product = self._product(quantised, scale, level, _plain(name, weight))
         return product if bias is None else self.w.node("Add", product, self.w.constant(f"{name}.bias", bias))
+
+    def vocabulary_product(self, x: str) -> Callable[[str, Floats], str]:
+        """Return what writes x W (T, C) of x (T, e) and some pieces' vectors in 8 bits, with a scale for each token."""
+        quantised = self._quantised_signed(x)
+        return lambda name, weight: self._product(*quantised, _plain(name, weight))
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + residual), where the residual already holds the bias b; (T, in) → (T, H)."""
@@ -286,6 +290,11 @@ class Int8Ops(CpuOps):
 
     def _level(self, level: int) -> str:
         return self.w.constant(f"level_{level}", np.array(level, np.uint8))
+
+
+def _plain(name: str, weight: Floats) -> _Linear:
+    """Return a layer without a bias whose weights are rounded to the nearest level."""
+    return _Linear(name, weight, np.zeros(0, np.float32), np.eye(len(weight), dtype=np.float32))
 
 
 def _residual_denses(config: BertConfig) -> Iterator[str]:

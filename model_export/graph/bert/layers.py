@@ -46,19 +46,25 @@ def _rest_of_layer(ops: Ops, attended: str, x: str, name: str) -> str:
 
 
 def write_head(ops: Ops, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
-    """Write the head, which is small and always float32; (P, H) → (P, K), or (P, V) of a masked language model."""
+    """Write the head, which is small and always float32; (P, H) → (P, K), or (P, V) of a masked language model.
+
+    One that takes a text's largest scores reads (T, H) and gives (N, V).
+    """
     x = ops.to_float32(x)
     if task.head is Head.VOCABULARY:
-        return _masked_language_model(ops, x, weights)
+        return _masked_language_model(ops, x, weights, task)
     if task.head is Head.POOLED:
         x = ops.w.activation(linear(ops.w, x, weights, "bert.pooler.dense"), ops.config.pooler_act)
     return linear(ops.w, x, weights, task.head_name)
 
 
-def _masked_language_model(ops: Ops, x: str, weights: Weights) -> str:
+def _masked_language_model(ops: Ops, x: str, weights: Weights, task: Task) -> str:
     """Write the head of pretraining, its decoder the table that the graph already has; (P, H) → (P, V), float32."""
-    w, norm = ops.w, f"{MLM_HEAD}.transform.LayerNorm"
-    dense = linear(w, x, weights, f"{MLM_HEAD}.transform.dense")
+    w, norm, name = ops.w, f"{MLM_HEAD}.transform.LayerNorm", f"{MLM_HEAD}.transform.dense"
+    if task.takes_largest:
+        dense = ops.head_linear(x, name, weights[f"{name}.weight"].T, weights[f"{name}.bias"])
+    else:
+        dense = linear(w, x, weights, name)
     transformed = w.node(
         "LayerNormalization",
         w.activation(dense, ops.config.mlm_act),
@@ -67,4 +73,6 @@ def _masked_language_model(ops: Ops, x: str, weights: Weights) -> str:
         epsilon=ops.config.layer_norm_eps,
     )
     bias = w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])
+    if task.takes_largest:
+        return ops.largest_scores(transformed, bias)
     return w.node("Gemm", transformed, ops.to_float32(EMBEDDING), bias, transB=1)

@@ -62,15 +62,23 @@ def write_head(ops: Ops, x: str, text_ids: str | None, weights: Weights, task: T
     """Write a head's scores, always in float32; of x (P, H), or of the means of (T, H) by `text_ids`."""
     w, body = ops.w, ModernBody.of(ops.config.body)
     x = ops.to_float32(x)
-    if text_ids is not None:
+    if text_ids is not None and not task.takes_largest:
         x = pooled_mean(w, x, text_ids)
-    dense = w.activation(linear(w, x, weights, "head.dense"), body.classifier_activation)
+    if task.takes_largest:
+        dense = ops.head_linear(
+            x, "head.dense", weights["head.dense.weight"].T, weights.get("head.dense.bias")
+        )
+    else:
+        dense = linear(w, x, weights, "head.dense")
+    dense = w.activation(dense, body.classifier_activation)
     kinds = ("weight", "bias") if body.norm_bias else ("weight",)
     parameters = [w.constant(f"head.norm.{kind}", weights[f"head.norm.{kind}"]) for kind in kinds]
     x = w.node("LayerNormalization", dense, *parameters, axis=-1, epsilon=ops.config.layer_norm_eps)
     if task.head is not Head.VOCABULARY:
         return linear(w, x, weights, head_name(ops.config, task))
     bias = [w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])] if body.decoder_bias else []
+    if task.takes_largest:
+        return ops.largest_scores(x, bias[0] if bias else None)
     return w.node("Gemm", x, ops.to_float32(EMBEDDING), *bias, transB=1)
 
 

@@ -57,7 +57,7 @@ from tests.support.published import (
                     "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}
                 }
             },
-            "exported is the last hidden state",
+            "exported is 'last_hidden_state'",
         ),
         (
             MODULES,

@@ -30,6 +30,7 @@ def test_every_task_in_the_folder_is_in_the_table() -> None:
         "embedding_types",
         "label_sets",
         "schema",
+        "sparse",
         "table",
         "task",
         "token_vectors",

@@ -1,0 +1,36 @@
+"""The table of a query's weights in a SparseEncoder's folder: that of its module, or of an `idf.json`. V vocabulary."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bert.checkpoint.tensor_names import QUERY_WEIGHTS, Weights
+from bert.errors import CheckpointError
+from bert.files import read_object
+from bert.tokenizer import Tokenizer
+
+IDF = "idf.json"
+
+
+def query_weights(module: Path, tensors: Weights, tokenizer: Tokenizer, vocab_size: int) -> Weights:
+    """Return the weights (V,) of pieces: the module's only tensor, else those of its or the model's `idf.json`.
+
+    Pieces that are not named weigh 0; names that are no pieces are passed over. Raises CheckpointError.
+    """
+    table = np.zeros(vocab_size, np.float32)
+    if tensors:
+        weight = tensors.get("weight")
+        if weight is None or weight.ndim != 1 or len(tensors) != 1 or len(weight) > vocab_size:
+            shapes = {name: tensor.shape for name, tensor in tensors.items()}
+            raise CheckpointError(
+                f"{module} has the tensors {shapes}; 'weight' of up to ({vocab_size},) is read"
+            )
+        table[: len(weight)] = weight
+        return {QUERY_WEIGHTS: table}
+    file = next((place / IDF for place in (module, module.parent) if (place / IDF).is_file()), module / IDF)
+    for piece, number in read_object(file, "it holds the weights of queries").items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise CheckpointError(f"{file}: the weight of {piece!r} is {number!r}, which is not a number")
+        if (place := tokenizer.token_to_id(piece)) is not None:
+            table[place] = number
+    return {QUERY_WEIGHTS: table}
