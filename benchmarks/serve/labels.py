@@ -87,8 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models.split(","):
             kind, _, size = model.partition("-")
-            contenders = prepare(kind, size, Path(folder) / model, args)
-            compare(model, contenders, args)
+            contenders = prepare(kind, size, (args.folder or Path(folder)) / model, args)
+            if args.rounds:
+                compare(model, contenders, args)
     return 0
 
 
@@ -107,6 +108,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="interpreter of an environment with gliner, fastapi and uvicorn",
     )
     add("--fast-gliner-python", default="", help="likewise with fast-gliner; without it, it takes no part")
+    add(
+        "--folder",
+        type=Path,
+        help="keep models and bundles there, and take what is there; with --rounds 0 only make them",
+    )
     add("--connections", type=int, default=32)
     add("--rounds", type=int, default=3)
     add("--seconds", type=float, default=10.0, help="of each closed loop")
@@ -117,11 +123,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def prepare(kind: str, size: str, folder: Path, args: argparse.Namespace) -> list[Contender]:
     """Write a random model and its bundles; return the servers, the one to compare with first."""
     model, names = folder / "model", list[str]()
+    is_new = not model.exists()
     if kind == "gliner":
-        write_gliner("bert-base", model, num_hidden_layers=LAYERS[size])
+        if is_new:
+            write_gliner("bert-base", model, num_hidden_layers=LAYERS[size])
         theirs = Contender("FastAPI + gliner", model, "/ner", args.gliner_python, "gliner_server")
     else:
-        write_encoder("bert-base", model, num_hidden_layers=LAYERS[size])
+        if is_new:
+            write_encoder("bert-base", model, num_hidden_layers=LAYERS[size])
         theirs = Contender(
             "FastAPI + pipeline", model, "/classify", sys.executable, "pipeline_server", "zero-shot"
         )
@@ -129,8 +138,11 @@ def prepare(kind: str, size: str, folder: Path, args: argparse.Namespace) -> lis
     found = [theirs]
     if kind == "gliner" and args.fast_gliner_python:
         exporting = [args.gliner_python, "-m", "benchmarks.serve.baselines.export_gliner", str(model)]
-        with args.log.open("ab") as log:
-            subprocess.run(exporting, env={**os.environ, **ENVIRONMENT}, check=True, stdout=log, stderr=log)
+        if not (model / "onnx").exists():
+            args.log.parent.mkdir(parents=True, exist_ok=True)
+            with args.log.open("ab") as log:
+                environment = {**os.environ, **ENVIRONMENT}
+                subprocess.run(exporting, env=environment, check=True, stdout=log, stderr=log)
         python, cores = args.fast_gliner_python, len(os.sched_getaffinity(0))
         name = "FastAPI + fast-gliner"
         found.append(Contender(name, model, theirs.path, python, "fast_gliner_server", workers=cores))
@@ -138,7 +150,8 @@ def prepare(kind: str, size: str, folder: Path, args: argparse.Namespace) -> lis
         bundle = folder / precision
         common = ["--checkpoint", str(model), "--out", str(bundle), "--precision", precision, *names]
         common += ["--parity-texts", "few"] if precision == "fp32" else []
-        if status := export([*common, "--tolerance-labels", "0", "--tolerance-neighbours", "1"]):
+        tolerances = ["--tolerance-labels", "0", "--tolerance-neighbours", "1"]
+        if not bundle.exists() and (status := export([*common, *tolerances])):
             raise SystemExit(status)
         found.append(Contender(f"ours, {precision}", bundle, theirs.path))
     return found
