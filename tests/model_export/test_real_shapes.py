@@ -24,6 +24,8 @@ MODELS = [
     "deberta-base",
     "deberta-v3-small",
     "modernbert-base",
+    pytest.param("nomic-base", marks=pytest.mark.soak),
+    pytest.param("gte-base", marks=pytest.mark.soak),
 ]
 FEW_LAYERS = {"deberta-v2-xlarge": 2}
 """Models of which some layers are enough: the others are alike."""

@@ -72,6 +72,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "conv_act": "gelu",
     },
     "modernbert-base": {"model_type": "modernbert", "pad_token_id": 1},
+    "nomic-base": {"model_type": "nomic_bert", "pad_token_id": 1},
+    "gte-base": {"model_type": "gte", "vocab_size": 30528},
     "tiny": {"model_type": "electra", "embedding_size": 16, **BERT_SHAPES["tiny"]},
 }
 """Name → what differs from the defaults of its class in `transformers`."""
