@@ -37,13 +37,12 @@ class Rotary(Family):
         """Return the content of a `config.json` of either form under BERT's keys and class names."""
         found = dict(values)
         for theirs, ours in self.published_keys.items():
-            if (said := found.pop(theirs, None)) is None:
-                continue
-            if found.get(ours) not in (None, said):
+            said = found.pop(theirs, None)
+            own = found[ours] = said if found.get(ours) is None else found[ours]
+            if said not in (None, own):
                 raise ConfigError(
-                    f"{theirs} ({said!r}) and {ours} ({found[ours]!r}) differ: delete what is not meant"
+                    f"{theirs} ({said!r}) and {ours} ({own!r}) differ: delete what is not meant"
                 )
-            found[ours] = said
         # No longer than it was trained: beyond, rotations would depend on the text's length.
         default = self.config_defaults["max_position_embeddings"]
         lengths = [found[key] for key in _LENGTHS if found.get(key) is not None] or [default]
@@ -60,7 +59,7 @@ class Rotary(Family):
 
     def bert_name(self, name: str) -> str:
         """Return a tensor's name in BERT's words, of either form."""
-        if self.published_prefix and name.startswith(self.published_prefix):
+        if name.startswith(self.published_prefix):
             name = self.prefix + name.removeprefix(self.published_prefix)
         dotted = f".{name}."
         for theirs, ours in self.published_names:
@@ -79,145 +78,92 @@ class Rotary(Family):
 
     def _apart(self, weights: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors with those apart that are in one. Raises CheckpointError."""
-        found = dict[str, Any]()
-        for name, tensor in weights.items():
-            at = next((layer for layer in self.fused if f".{layer}." in name), "")
-            parts = self.fused.get(at, ("",))
-            if at and (not tensor.shape or tensor.shape[0] % len(parts)):
+        found = dict(weights)
+        for name, at in ((name, at) for name in weights for at in self.fused if f".{at}." in name):
+            tensor, parts = found.pop(name), self.fused[at]
+            if not tensor.shape or tensor.shape[0] % len(parts):
                 raise CheckpointError(
                     f"{name} has shape {tuple(tensor.shape)}, and holds {len(parts)} layers"
                 )
-            rows = tensor.shape[0] // len(parts) if at else 0
+            rows = tensor.shape[0] // len(parts)
             for number, part in enumerate(parts):
-                own = name.replace(f".{at}.", f".{part}.") if at else name
-                if at and own in weights:
+                own = name.replace(f".{at}.", f".{part}.")
+                if own in found:
                     raise CheckpointError(
-                        f"the weights have {name!r} and {own!r}, which are one tensor: take out the one that is not meant"
+                        f"the weights have {name!r} and {own!r}, which are one tensor: take one out"
                     )
-                found[own] = tensor[number * rows : (number + 1) * rows] if at else tensor
+                found[own] = tensor[number * rows : (number + 1) * rows]
         return found
 
 
 NOMIC = Rotary(
-    "nomic_bert",
-    RotaryBody,
-    classes="NomicBert",
-    prefix="nomic_bert.",
+    "nomic_bert", RotaryBody, classes="NomicBert", prefix="nomic_bert.",
     config_defaults={
-        "vocab_size": 30528,
-        "hidden_act": "silu",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": 2048,
-        "default_theta": 1000.0,
+        "vocab_size": 30528, "hidden_act": "silu", "max_position_embeddings": 2048, "default_theta": 1000.0,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     },
     config_fixed={"position_embedding_type": "absolute", "biases": False},
     config_required={
-        "position_embedding_type": "rope",
-        "activation_function": "swiglu",
-        "rotary_emb_fraction": 1.0,
-        "rotary_emb_interleaved": False,
-        "rotary_emb_scale_base": None,
-        "prenorm": False,
-        "parallel_block": False,
-        "use_rms_norm": False,
-        "causal": False,
-        "qkv_proj_bias": False,
-        "mlp_fc1_bias": False,
-        "mlp_fc2_bias": False,
+        "position_embedding_type": "rope", "activation_function": "swiglu",
+        "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+        "prenorm": False, "parallel_block": False, "use_rms_norm": False, "causal": False,
+        "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
     },
     published_keys={
-        "n_embd": "hidden_size",
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_inner": "intermediate_size",
-        "layer_norm_epsilon": "layer_norm_eps",
-        "rotary_emb_base": "rope_theta",
-        "resid_pdrop": "hidden_dropout_prob",
-        "attn_pdrop": "attention_probs_dropout_prob",
+        "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+        "n_inner": "intermediate_size", "layer_norm_epsilon": "layer_norm_eps", "rotary_emb_base": "rope_theta",
+        "resid_pdrop": "hidden_dropout_prob", "attn_pdrop": "attention_probs_dropout_prob",
     },
     published_names=(
-        ("encoder.layers", "layers"),
-        ("emb_ln", "embeddings.LayerNorm"),
-        ("attn.out_proj", "self_attn.o_proj"),
-        ("fc11", "up_proj"),
-        ("fc12", "gate_proj"),
-        ("fc2", "down_proj"),
-        ("norm1", "post_attention_layernorm"),
-        ("norm2", "post_mlp_layernorm"),
+        ("encoder.layers", "layers"), ("emb_ln", "embeddings.LayerNorm"), ("attn.out_proj", "self_attn.o_proj"),
+        ("fc11", "up_proj"), ("fc12", "gate_proj"), ("fc2", "down_proj"),
+        ("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm"),
     ),
     published_prefix="bert.",
     fused={"attn.Wqkv": _PROJECTIONS},
     layer="layers.*",
     layer_names=(
-        ("attention.self.query", "self_attn.q_proj"),
-        ("attention.self.key", "self_attn.k_proj"),
-        ("attention.self.value", "self_attn.v_proj"),
-        ("attention.output.dense", "self_attn.o_proj"),
-        ("attention.output.LayerNorm", "post_attention_layernorm"),
-        ("intermediate.dense", "mlp.gate_proj"),
-        ("intermediate.up", "mlp.up_proj"),
-        ("output.dense", "mlp.down_proj"),
-        ("output.LayerNorm", "post_mlp_layernorm"),
+        *zip((f"attention.self.{part}" for part in ("query", "key", "value")), _PROJECTIONS, strict=True),
+        ("attention.output.dense", "self_attn.o_proj"), ("attention.output.LayerNorm", "post_attention_layernorm"),
+        ("intermediate.dense", "mlp.gate_proj"), ("intermediate.up", "mlp.up_proj"),
+        ("output.dense", "mlp.down_proj"), ("output.LayerNorm", "post_mlp_layernorm"),
     ),
     head_names=(("cls.predictions.transform.LayerNorm", "cls.predictions.transform.layer_norm"),),
     linear_layers=(*Family().linear_layers, "intermediate.up"),
     has_pair_head=False,
     unknown_classes=("ForQuestionAnswering", "ForMultipleChoice"),
-)
+)  # fmt: skip
 GTE = replace(
-    NOMIC,
-    model_type="gte",
-    classes="Gte",
-    prefix="gte.",
+    NOMIC, model_type="gte", classes="Gte", prefix="gte.",
     config_defaults={
-        "vocab_size": 250048,
-        "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": 8192,
-        "type_vocab_size": 1,
-        "pad_token_id": 1,
-        "default_theta": 160_000.0,
+        "vocab_size": 250048, "max_position_embeddings": 8192, "default_theta": 160_000.0,
+        "type_vocab_size": 1, "pad_token_id": 1, "attention_probs_dropout_prob": 0.0,
     },
     config_fixed={"position_embedding_type": "absolute", "biases": True},
     config_required={
-        "position_embedding_type": "rope",
-        "layer_norm_type": "layer_norm",
-        "logn_attention_scale": False,
-        "pack_qkv": True,
+        "position_embedding_type": "rope", "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False, "pack_qkv": True,
     },
     published_keys={},
     published_names=(
-        ("encoder.layer", "layers"),
-        ("attention.o_proj", "self_attn.o_proj"),
-        ("attn_ln", "post_attention_layernorm"),
-        ("mlp_ln", "post_mlp_layernorm"),
+        ("encoder.layer", "layers"), ("attention.o_proj", "self_attn.o_proj"),
+        ("attn_ln", "post_attention_layernorm"), ("mlp_ln", "post_mlp_layernorm"),
         ("lm_head.norm", "lm_head.layer_norm"),
     ),
     published_prefix="new.",
-    fused={
-        "attention.qkv_proj": _PROJECTIONS,
-        "mlp.up_gate_proj": ("mlp.up_proj", "mlp.gate_proj"),
-    },
+    fused={"attention.qkv_proj": _PROJECTIONS, "mlp.up_gate_proj": ("mlp.up_proj", "mlp.gate_proj")},
     head_names=(
-        ("cls.predictions.transform.dense", "lm_head.dense"),
-        ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"),
-        ("cls.predictions.decoder.weight", "lm_head.decoder.weight"),
-        ("cls.predictions.bias", "lm_head.decoder.bias"),
+        (_DENSE, "lm_head.dense"), ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"),
+        ("cls.predictions.decoder.weight", "lm_head.decoder.weight"), ("cls.predictions.bias", "lm_head.decoder.bias"),
     ),
     mlm_act="gelu",
     drops_gated=True,
-)
-# As Alibaba-NLP publishes it; its code has other defaults.
+)  # fmt: skip
 NEW = replace(
-    GTE,
-    model_type="new",
-    classes="New",
-    written_as="gte",
+    GTE, model_type="new", classes="New", written_as="gte",
     config_defaults={
         **GTE.config_defaults,
-        "vocab_size": 30528,
-        "max_position_embeddings": 2048,
-        "pad_token_id": 0,
-        "default_theta": 10_000.0,
+        "vocab_size": 30528, "max_position_embeddings": 2048, "pad_token_id": 0, "default_theta": 10_000.0,
     },
-)
+)  # fmt: skip
+"""gte as Alibaba-NLP publishes it: its code has other defaults."""
