@@ -130,7 +130,7 @@ def base_folder(folder: Path, values: Mapping[str, Any], *, of_labels: bool = Fa
     try:
         return hub.download_texts(of_hub)
     except CheckpointError as error:
-        raise CheckpointError(f"{lacks}, and those of {name} are needed: {error}") from None
+        raise CheckpointError(f"{lacks}, and those of {name} are needed: {error}; or {_SAVE_AGAIN}") from None
 
 
 Parts = tuple[BertConfig, TaskSpec, Weights, Tokenizer]

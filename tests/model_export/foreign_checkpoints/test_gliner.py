@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
-from bert.errors import BertError, ParityError
+from bert.errors import BertError, CheckpointError, ParityError
+from bert.names import HubName
 from bert.tasks.open_ner.decode import Choosing
 from bert.tasks.open_ner.inputs import word_bounds
 from bert.tasks.open_ner.task import OpenNerTask
@@ -205,6 +206,21 @@ def test_what_is_not_read_of_a_bi_encoder_is_refused_by_name(
 def test_what_is_not_read_is_refused_by_name(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     write_gliner(tmp_path, **changed)
     with pytest.raises(BertError, match=f"(?s){message}"):
+        read_checkpoint(tmp_path)
+
+
+def test_without_a_hub_an_old_folder_says_how_to_make_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: HubName) -> Path:
+        raise CheckpointError(f"{name} does not answer")
+
+    monkeypatch.setattr("bert.checkpoint.hub.download_texts", download)
+    write_gliner(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"those of org/body are needed: .*; or load the model with gliner"
+    ):
         read_checkpoint(tmp_path)
 
 
