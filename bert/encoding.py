@@ -108,6 +108,7 @@ class Encoding:
         "_sequence_ids",
         "_texts",
         "_word_ids",
+        "chunk_starts",
         "ids",
         "label_vectors",
         "segment_ids",
@@ -130,6 +131,8 @@ class Encoding:
         self.truncated = False
         self.label_vectors: NDArray[np.float32] | None = None
         """(C, D): vectors of the labels that the text is judged for, where labels have an encoder of their own."""
+        self.chunk_starts: Ints | None = None
+        """(C,): first token of each chunk, of a text whose chunks are pooled one by one; the first is 0."""
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
         self._word_ids: Ints | None = word_ids
@@ -139,7 +142,8 @@ class Encoding:
     def of_texts(cls, texts: Sequence[Pieces], form: PairForm, *, truncated: bool = False) -> "Encoding":
         """Put the special tokens of `form` around one or two texts."""
         encoding = cls.__new__(cls)
-        encoding._texts, encoding.truncated, encoding.label_vectors = texts, truncated, None
+        encoding._texts, encoding.truncated = texts, truncated
+        encoding.label_vectors = encoding.chunk_starts = None
         encoding._offsets = encoding._word_ids = encoding._sequence_ids = None
         first = texts[0].ids
         end = 1 + len(first)

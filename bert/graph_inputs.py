@@ -4,7 +4,7 @@ Layout "rows" (CPU) has R rows of S tokens, with several texts in each; "flat" (
 Shapes: N texts, T tokens in all texts together, P head positions, Q head positions in a row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -154,6 +154,18 @@ def label_inputs(encodings: Sequence[Encoding], width: int) -> dict[str, NDArray
     }
 
 
+def chunk_ids(inputs: Mapping[str, Ints]) -> Ints:
+    """Return the chunk of each place (R, S), which begins at one of `positions`; -1 on padding.
+
+    The first token of each text is one of them.
+    """
+    text_ids, positions = inputs["text_ids"], inputs["positions"]
+    order = np.argsort(positions)
+    begun = np.searchsorted(positions[order], np.arange(text_ids.size), side="right") - 1
+    found: Ints = np.where(text_ids < 0, -1, order[begun].reshape(text_ids.shape)).astype(np.int32)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Packer:
     """Runs batches of encoded texts through one graph."""
@@ -164,6 +176,8 @@ class Packer:
     cost: CostModel = DEFAULT_COST
     label_width: int = 0
     """Numbers of a label's vector, where the graph is given those of labels."""
+    reads_chunks: bool = False
+    """The graph pools chunks of texts: it reads `chunk_ids`."""
 
     def run(
         self,
@@ -190,6 +204,9 @@ class Packer:
         for texts, inputs, tokens in self._runs(encodings, heads):
             if self.label_width:
                 inputs = inputs | label_inputs([encodings[n] for n in texts], self.label_width)
+            if self.reads_chunks:
+                is_plain = len(inputs["positions"]) == len(texts)
+                inputs["chunk_ids"] = inputs["text_ids"] if is_plain else chunk_ids(inputs)
             parts = split(compute(inputs), [rows[n] for n in texts])
             for n, part in zip(texts, parts, strict=True):
                 outputs[n] = shorten(part)

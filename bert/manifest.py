@@ -76,6 +76,8 @@ class Manifest:
     labels_encoder: dict[str, Any] = field(default_factory=dict)
     """The encoder of labels, where these have one of their own: its graph's values of LABELS_KEYS. Empty where they have
     none."""
+    reads_chunks: bool = False
+    """The graph pools each chunk of a text by itself, where a request asks for that."""
     embedding_ranges: dict[str, Any] = field(default_factory=dict)
     """Ranges of an embedding's numbers, by which they are written as int8 and uint8: `Ranges.to_dict` of
     `bert.tasks.vectors.output_types`. Empty for another task, and where export compared few texts."""

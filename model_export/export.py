@@ -31,9 +31,11 @@ from bert.processor import instructions
 from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, Floats, SelfTest, encode
 from bert.tasks.registry import TASKS
+from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Reads
 from model_export import progress
 from model_export.graph.bodies import attention_cost
+from model_export.graph.embedding import pools_chunks
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose, tried
 from model_export.verify.embedding_ranges import embedding_ranges
@@ -104,6 +106,7 @@ def export(
             dev_score=choice.taken.dev_score,
             choice=choice.record,
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
+            reads_chunks=_reads_chunks(checkpoint.spec, choice.taken.exported),
             embedding_ranges={} if few_texts else embedding_ranges(context, choice.taken),
             labels_encoder=_labels_encoder(checkpoint.labels, of_labels),
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
@@ -164,6 +167,10 @@ def _labels_encoder(labels: Checkpoint | None, graphs: Mapping[str, VerifiedGrap
 def _fallback(float32: VerifiedGraph) -> dict[str, Any]:
     """Return the manifest's `fallback`."""
     return {**_of_graph(float32.exported), "parity": float32.parity}
+
+
+def _reads_chunks(spec: TaskSpec, exported: Exporter) -> bool:
+    return TASKS[spec.task].embeds and exported.packer.layout == "rows" and pools_chunks(spec)
 
 
 def _of_graph(exported: Exporter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from model_export.graph.bodies import graph_body
 from model_export.graph.class_head import write_class_head
-from model_export.graph.embedding import write_embedding
+from model_export.graph.embedding import pools_chunks, write_embedding
 from model_export.graph.graph_builder import GraphWriter
 from model_export.graph.prompted_head import write_prompted_head
 
@@ -47,7 +47,8 @@ def build_graph(
         logits = write_prompted_head(ops, ops.to_float32(x), spec.label_prompt)
         writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
     elif task.has_dense:
-        embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
+        pooled = ops.chunk_ids() if task.embeds and pools_chunks(spec) else text_ids
+        embedding = write_embedding(writer, ops.to_float32(x), pooled, spec, weights)
         rows = "texts" if task.embeds else "positions"
         writer.output(embedding, "embeddings", [rows, spec.vector_size(config.hidden_size)])
     else:

@@ -10,8 +10,13 @@ from bert.tasks.spec import TaskSpec
 from model_export.graph.graph_builder import GraphWriter
 
 
+def pools_chunks(spec: TaskSpec) -> bool:
+    """Tell whether an embedding's graph for the layout "rows" pools each chunk of a text by itself."""
+    return spec.pooling == "mean"
+
+
 def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec, weights: Weights) -> str:
-    """Write the embeddings (N, E) of x (T, H), both float32; `text_ids` is (T,).
+    """Write the embeddings (N, E) of x (T, H), both float32; `text_ids` is (T,), of texts or of chunks of them.
 
     Where only some tokens are wanted, the first of each text say, `text_ids` is None and x holds their vectors (N, H).
     """

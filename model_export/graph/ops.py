@@ -37,6 +37,10 @@ class GraphOps(ABC):
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
 
+    def chunk_ids(self) -> str:
+        """Write (T,): the chunk of each token that is pooled by itself; here each text is one."""
+        return self.text_ids()
+
     def seen_ids(self) -> str:
         """Write the text of each token that others attend to, in the shape of `text_ids`."""
         if self.hidden_id is None:

@@ -71,13 +71,13 @@ class GraphSession:
 
     def __init__(self, graph: Path | onnx.ModelProto, packer: Packer, threads: int = 1) -> None:
         """Open a written graph, or one in memory."""
-        self._packer = packer
         provider = PROVIDER_OF_LAYOUT[packer.layout]
         source = graph if isinstance(graph, Path) else graph.SerializeToString()
         self._opened = partial(open_session, source, provider, session_options(threads, packer.layout))
         if packer.layout == "rows" and threads == 1:
             self._runs = allowed_threads()
         self._names = [tensor.name for tensor in self._session.get_inputs()]
+        self._packer = replace(packer, reads_chunks="chunk_ids" in self._names)
 
     @cached_property
     def _session(self) -> ort.InferenceSession:

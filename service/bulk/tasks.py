@@ -53,6 +53,8 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
         raise ConfigError(
             f"model {model.name!r} is for {spec.task}, which has no option {unknown[0]}; it has {known}"
         )
+    if options.get("late_chunking"):
+        raise ConfigError("late_chunking is for the chunks of one document, and rows are texts of their own")
     if is_compared:
         if "embedding_type" in options:
             raise ConfigError("embedding_type is for vectors, and two texts get a score")

@@ -69,6 +69,7 @@ class OnnxEngine:
         # While a graph is captured no other thread may touch the GPU's memory.
         with _OPENING_ON_GPU if self._flat else nullcontext():
             self._open(bundle, options)
+            self._packer = replace(self._packer, reads_chunks="chunk_ids" in self._inputs)
             self._captured = self._capture(bundle, options) if capture_graphs and self._flat else None
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:

@@ -16,6 +16,7 @@ from bert.tasks.vectors import sparse
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import Texts
 from service.tasks.embedding_types import EmbeddingType, converter
+from service.tasks.late_chunking import embed_chunks
 from service.tasks.schema import (
     RESULT_BYTES,
     Dimensions,
@@ -65,7 +66,7 @@ KINDS = {DENSE: "dense", SPARSE: "sparse", TOKENS: "tokens"}
 FIELDS = {DENSE: "embedding", SPARSE: "sparse", TOKENS: "tokens"}
 """Models' task → the field of its results."""
 OPTIONS = {
-    **dict.fromkeys(("dimensions", "embedding_type"), ("dense",)),
+    **dict.fromkeys(("dimensions", "embedding_type", "late_chunking"), ("dense",)),
     **dict.fromkeys(("top_k", "threshold", "pieces"), ("sparse",)),
     "encoding_format": ("dense", "tokens"),
     "prompt_name": ("dense", "sparse"),
@@ -94,6 +95,12 @@ class EmbedRequest(Schema):
         "float",
         description="Type of the numbers, made after `dimensions`. float: float32. int8, uint8: a byte each, by the ranges "
         "of /models. ubinary: a bit each, 1 if the number is over 0, eight to a byte; binary: the same less 128.",
+    )
+    late_chunking: bool = Field(
+        False,
+        strict=True,
+        description="The texts are the chunks of one document, in order and with nothing between them: it is read in one "
+        "run, and each chunk has the mean of its tokens. The document must not be longer than the model reads.",
     )
     vectors: Literal["dense", "sparse", "tokens"] | None = Field(
         None,
@@ -165,9 +172,12 @@ class Embed(ServedTask[EmbedRequest]):
             return await _sparse(call, text, request)
         if call.model.spec.token_vectors is not None:
             return await _of_tokens(call, text, request)
-        text = prompted(text, call.model, request.prompt_name)
         convert = converter(call.model, request.embedding_type, request.dimensions)
-        found = await embed(call, text, truncate=request.truncate, dimensions=request.dimensions)
+        options: dict[str, Any] = {"truncate": request.truncate, "dimensions": request.dimensions}
+        if request.late_chunking:
+            found = await embed_chunks(call, text, request.prompt_name, **options)
+        else:
+            found = await embed(call, prompted(text, call.model, request.prompt_name), **options)
         vectors = await call.decode(len(text), lambda: convert(found.vectors))
         embedded = replace(found, vectors=vectors)
 

@@ -172,6 +172,8 @@ class Submit:
     """Set of each sequence; none without labels."""
     label_vectors: bytes = b""
     """float32 (labels of all sets, D)"""
+    chunk_starts: bytes = b""
+    """int32 (chunks,): first tokens of the chunks of the one sequence, where they are pooled one by one."""
 
     @property
     def is_last_attempt(self) -> bool:
@@ -197,6 +199,7 @@ class Submit:
         )
         vectors = {id(e.label_vectors): e.label_vectors for e in encodings if e.label_vectors is not None}
         numbers = {key: number for number, key in enumerate(vectors)}
+        starts = encodings[0].chunk_starts
         return cls(
             key,
             model,
@@ -209,6 +212,7 @@ class Submit:
             labels=[len(each) for each in vectors.values()],
             sets=[numbers[id(e.label_vectors)] for e in encodings] if vectors else [],
             label_vectors=b"".join([each.tobytes() for each in vectors.values()]),
+            chunk_starts=b"" if starts is None else starts.tobytes(),
         )
 
     def encodings(self) -> list[Encoding]:
@@ -223,6 +227,8 @@ class Submit:
             sets = np.split(vectors, np.cumsum(self.labels)[:-1])
             for encoding, number in zip(found, self.sets, strict=True):
                 encoding.label_vectors = sets[number]
+        if self.chunk_starts:
+            found[0].chunk_starts = np.frombuffer(self.chunk_starts, np.int32)
         return found
 
 

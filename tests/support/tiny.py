@@ -20,6 +20,7 @@ from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.build import build_graph
+from model_export.graph.embedding import pools_chunks
 from model_export.graph.tables import separate_tables
 
 WORDS = [
@@ -118,6 +119,7 @@ def write_tiny_bundle(
         config.num_hidden_layers,
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
+        reads_chunks=spec.task == "similarity" and pools_chunks(spec),
         embedding_ranges=embedding_ranges or {},
     )
     tables = {name: b"".join(parts) for name, parts in separate_tables(graph).items()}

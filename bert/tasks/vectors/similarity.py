@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Floats, Head, Task
+from bert.tasks.task import Compared, Floats, Head, Positions, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ class SimilarityTask(Task):
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: vectors, each as wide as the poolings together or as the last dense layer."""
         return "embeddings", spec.vector_size(hidden_size)
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the position of [CLS], or of the first token of each chunk: rows of the output are theirs."""
+        starts = encoding.chunk_starts
+        return super().head_positions(encoding) if starts is None else starts.astype(np.intp)
 
     def learns_numbers(self, problem_type: str) -> bool:
         """Return True: a number says how alike two texts are."""

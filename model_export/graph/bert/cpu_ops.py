@@ -150,6 +150,11 @@ class CpuOps(GraphOps):
         """Write (T,): the text of each token."""
         return self.w.node("Reshape", "text_ids", self.w.constant("all", [-1]))
 
+    def chunk_ids(self) -> str:
+        """Declare and write (T,): the chunk of each token."""
+        self.w.input("chunk_ids", ["rows", "row_tokens"])
+        return self.w.node("Reshape", "chunk_ids", self.w.constant("all", [-1]))
+
     def largest_of_texts(self) -> Largest:
         """Return what writes the maxima over each text's tokens."""
         return largest_in_rows(self.w, self.text_ids())

@@ -11,13 +11,14 @@ from bert.tasks.vectors.output_types import CODED
 from bert.tasks.vectors.similarity import normalize
 from service.engine.models import Model
 from service.http.compat.base import CompatibleApi, answer, error_response, prompt_for
-from service.http.compat.requests import CompatibleRequest, Flag, only, refused, strings
+from service.http.compat.requests import CompatibleRequest, Flag, refused, strings
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, in_base64
 from service.tasks.embedding_types import EmbeddingType, converter
+from service.tasks.late_chunking import embed_chunks
 from service.tasks.schema import Dimensions, Example
 from service.tasks.task import embed, in_parts, prompted
 
@@ -61,7 +62,9 @@ class EmbeddingsRequest(CompatibleRequest):
         None,
         description="Jina's: true for vectors of length 1. False is refused of a model whose vectors have it.",
     )
-    late_chunking: Annotated[Any, only(False, why="chunks of one document are not read together")] = None
+    late_chunking: Flag = Field(
+        False, description="Jina's: the texts are the chunks of one document, as in /embed."
+    )
     dimensions: Dimensions | None = Field(
         None, description="Keep so many numbers of each vector, as in /embed."
     )
@@ -119,8 +122,12 @@ async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     convert = converter(model, "float" if kind == "base64" else kind, body.dimensions)
     scaled = _is_scaled(model, body)
     by_task = prompt_for(model, body.task, "task")
-    text = prompted(text, model, by_task if body.prompt_name is None else body.prompt_name)
-    embedded = await embed(call, text, truncate=body.truncate, dimensions=body.dimensions)
+    prompt = by_task if body.prompt_name is None else body.prompt_name
+    options: dict[str, Any] = {"truncate": body.truncate, "dimensions": body.dimensions}
+    if body.late_chunking:
+        embedded = await embed_chunks(call, text, prompt, **options)
+    else:
+        embedded = await embed(call, prompted(text, model, prompt), **options)
     usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
 
     def write() -> Response:

@@ -35,6 +35,7 @@ def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
     encodings = [text.encoding for text in texts]
     packing = pack([len(encoding) for encoding in encodings])
     packed = row_inputs(encodings, packing, [text.positions for text in texts])
+    packed["chunk_ids"] = packed["text_ids"]
     feeds = {tensor.name: packed[tensor.name] for tensor in sessions[0].get_inputs()}
     expected, found = (session.run(None, feeds)[0] for session in sessions)
     assert np.array_equal(expected, found)

@@ -165,6 +165,13 @@ def test_the_vectors_of_labels_are_carried_once_for_all_texts_of_a_set() -> None
     assert np.array_equal(one, vectors) and np.array_equal(other, vectors[1:] + 1)
 
 
+def test_the_starts_of_chunks_are_carried() -> None:
+    (sent,) = (tiny_tokenizer().single(pieces) for pieces in tiny_tokenizer().pieces(["a film was long"]))
+    sent.chunk_starts = np.array([0, 3], np.int32)
+    (got,) = carried(Submit.of(1, "m", "similarity", 0.0, [sent])).encodings()
+    assert TASKS["similarity"].head_positions(got).tolist() == [0, 3]
+
+
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_a_head_looks_at_the_same_tokens_of_what_was_carried(bundles: Path, task: str) -> None:
     tokenizer = Tokenizer.load(read_bundle(bundles / "gaps").tokenizer_path)
