@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from bert.bodies.modern import ModernBody
-from model_export.graph.ops import Floats, GraphOps
+from model_export.graph.ops import GraphOps
+from model_export.graph.sparse import Floats
 
 
 class ModernOps(GraphOps):
