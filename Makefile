@@ -49,7 +49,8 @@ clients: venv ## the wires with their real clients, and the examples for framewo
 	@BERT_GLINER_PYTHON="$(CURDIR)/.venv-gliner/bin/python" BERT_GLICLASS_PYTHON="$(CURDIR)/.venv-gliner/bin/python" \
 		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_gli*.py $(ARGS)
 	@BERT_SENTENCE_TRANSFORMERS_PYTHON="$(CURDIR)/.venv-vectors/bin/python" BERT_PYLATE_PYTHON="$(CURDIR)/.venv-pylate/bin/python" \
-		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_token_vectors.py $(ARGS)
+		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_token_vectors.py \
+		tests/model_export/foreign_checkpoints/test_sparse.py $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_*.py $(ARGS)
 

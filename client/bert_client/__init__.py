@@ -32,6 +32,7 @@ from bert_client.results import (
     ModelInfo,
     Result,
     Span,
+    SparseVector,
     Token,
 )
 
@@ -63,6 +64,7 @@ __all__ = [
     "RequestTimeoutError",
     "Result",
     "Span",
+    "SparseVector",
     "Token",
     "TooLargeError",
     "UnauthorizedError",

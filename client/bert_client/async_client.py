@@ -32,8 +32,19 @@ from bert_client.options import (
     QaOptions,
     RerankOptions,
     SimilarityOptions,
+    SparseOptions,
 )
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, ModelInfo, Token
+from bert_client.results import (
+    Answer,
+    Choice,
+    Classification,
+    Entity,
+    FilledMask,
+    Match,
+    ModelInfo,
+    SparseVector,
+    Token,
+)
 from bert_client.transport import error_of, read_reply, request_settings
 
 E = TypeVar("E")
@@ -180,6 +191,16 @@ class AsyncClient(Core):
         return result
 
     @overload
+    async def embed_sparse(self, text: str, **options: Unpack[SparseOptions]) -> SparseVector: ...
+
+    @overload
+    async def embed_sparse(self, text: Texts, **options: Unpack[SparseOptions]) -> list[SparseVector]: ...
+
+    async def embed_sparse(self, text: str | Texts, **options: Unpack[SparseOptions]) -> Any:
+        """Return the sparse vector of a text, or of each text of a list."""
+        return await self._call(tasks.embed_sparse(options, text))
+
+    @overload
     async def similarity(
         self, text: str, candidates: Texts, **options: Unpack[SimilarityOptions]
     ) -> list[Match]: ...
@@ -280,6 +301,16 @@ class AsyncClient(Core):
         on_error: OnError[E] = ...,
         **options: Unpack[EmbedOptions],
     ) -> AsyncIterator[Vector | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["embed_sparse"],
+        items: Items[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[SparseOptions],
+    ) -> AsyncIterator[SparseVector | E]: ...
 
     @overload
     def stream(

@@ -22,8 +22,19 @@ from bert_client.options import (
     QaOptions,
     RerankOptions,
     SimilarityOptions,
+    SparseOptions,
 )
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, ModelInfo, Token
+from bert_client.results import (
+    Answer,
+    Choice,
+    Classification,
+    Entity,
+    FilledMask,
+    Match,
+    ModelInfo,
+    SparseVector,
+    Token,
+)
 from bert_client.transport import error_of, read_reply, request_settings
 
 E = TypeVar("E")
@@ -146,6 +157,16 @@ class Client(Core):
         return result
 
     @overload
+    def embed_sparse(self, text: str, **options: Unpack[SparseOptions]) -> SparseVector: ...
+
+    @overload
+    def embed_sparse(self, text: Texts, **options: Unpack[SparseOptions]) -> list[SparseVector]: ...
+
+    def embed_sparse(self, text: str | Texts, **options: Unpack[SparseOptions]) -> Any:
+        """Return the sparse vector of a text, or of each text of a list."""
+        return result_of(self._call(tasks.embed_sparse(options, text)))
+
+    @overload
     def similarity(
         self, text: str, candidates: Texts, **options: Unpack[SimilarityOptions]
     ) -> list[Match]: ...
@@ -244,6 +265,16 @@ class Client(Core):
         on_error: OnError[E] = ...,
         **options: Unpack[EmbedOptions],
     ) -> Iterator[Vector | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["embed_sparse"],
+        items: Iterable[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[SparseOptions],
+    ) -> Iterator[SparseVector | E]: ...
 
     @overload
     def stream(

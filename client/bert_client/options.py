@@ -90,6 +90,21 @@ class EmbedOptions(VectorOptions, total=False):
     """Type of the numbers, which is that of the array. Default: float, which is float32."""
 
 
+class SparseOptions(TruncateOptions, total=False):
+    """Options of `embed_sparse`."""
+
+    side: Literal["query", "document"] | None
+    """What the texts are, for a model that reads queries in another way. Default: document."""
+    top_k: int | None
+    """Most weights of a text, the largest. Default: all."""
+    threshold: float | None
+    """Only weights over it. Default: 0."""
+    pieces: bool | None
+    """Give each piece as text too."""
+    prompt_name: str | None
+    """Name of the model's prompt that goes before each text; "" is no prompt."""
+
+
 class SimilarityOptions(VectorOptions, total=False):
     """Options of `similarity`."""
 

@@ -110,6 +110,26 @@ class Answer(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class SparseVector(Result):
+    """The weights of a text that are over 0."""
+
+    indices: tuple[int, ...]
+    """Ids of the vocabulary's pieces, ascending."""
+    values: tuple[float, ...]
+    """Weight of each."""
+    pieces: tuple[str, ...] = ()
+    """Each piece as text, if `pieces` asked for it."""
+    truncated: bool = False
+    """True if the text was cut at the model's length."""
+
+    @classmethod
+    def of(cls, content: JsonObject) -> "SparseVector":
+        """Read a result of /embed."""
+        lists = {name: tuple(items) for name, items in content["sparse"].items()}
+        return read(cls, content, **lists)
+
+
+@dataclass(frozen=True, slots=True)
 class Match(Result):
     """A candidate of /similarity or /rerank."""
 

@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bert_client.calls import Call, Ranking, Vector, Vectors
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, JsonObject, Match, Token
+from bert_client.results import (
+    Answer,
+    Choice,
+    Classification,
+    Entity,
+    FilledMask,
+    JsonObject,
+    Match,
+    SparseVector,
+    Token,
+)
 
 R = TypeVar("R")
 OWN = ("timeout", "info")
@@ -128,6 +138,11 @@ def embed(options: Mapping[str, Any], text: Any) -> Call[Vector]:
     return call("/embed", read, {**options, "encoding_format": "base64"}, kind=Vectors, text=text)
 
 
+def embed_sparse(options: Mapping[str, Any], text: Any) -> Call[SparseVector]:
+    """Return a call of /embed for sparse vectors."""
+    return call("/embed", SparseVector.of, {**options, "vectors": "sparse"}, text=text)
+
+
 def fill_mask(options: Mapping[str, Any], text: Any) -> Call[list[FilledMask]]:
     """Return a call of /fill-mask."""
     return call("/fill-mask", FilledMask.all_of, options, text=text)
@@ -158,6 +173,7 @@ STREAMED: Mapping[str, Callable[..., Call[Any]]] = {
     "ner": ner,
     "qa": qa,
     "embed": embed,
+    "embed_sparse": embed_sparse,
     "fill_mask": fill_mask,
     "tokenize": tokenize,
     "multiple_choice": multiple_choice,

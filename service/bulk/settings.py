@@ -62,7 +62,9 @@ class PredictSettings(CommandSettings):
         False, description="Cut texts at the model's length. Without it a longer one is a bad row."
     )
     threshold: float | None = Field(
-        None, ge=0, le=1, description="Lowest score of a label in `scores`, or of an entity of `labels`."
+        None,
+        ge=0,
+        description="Lowest score of a label in `scores`, or of an entity of `labels`; sparse vectors: weights over it.",
     )
     temperature: float | None = Field(
         None, gt=0, le=100, description="Divisor of a classifier's logits before softmax or sigmoid."
@@ -109,6 +111,11 @@ class PredictSettings(CommandSettings):
         None,
         description="Name of the model's prompt that goes before each text. Default: the model's own default.",
     )
+
+    side: Literal["query", "document"] | None = Field(
+        None, description="Sparse and token vectors: what the texts are. Default: document."
+    )
+    pieces: bool = Field(False, description="Sparse vectors: give each piece as text too.")
 
     bad: Path | None = Field(None, description="File for the bad rows. Default: OUT.bad.jsonl.")
     keep_bad: bool = Field(

@@ -34,7 +34,6 @@ from service.tasks.schema import (
 )
 from service.tasks.sparse import (
     INLINE_WEIGHTS,
-    WEIGHT_BYTES,
     Ints,
     Side,
     SparseVector,
@@ -260,7 +259,7 @@ async def embed_sparse(
 
     vectors = await call.decode(len(text), read)
     weights = sum(len(indices) for indices, _ in vectors)
-    size = len(text) * RESULT_BYTES + weights * WEIGHT_BYTES
+    size = len(text) * RESULT_BYTES + weights * wanted.weight_bytes
     call.note_size(text, size)
     rows: list[Any] = [{"indices": indices, "values": values} for indices, values in vectors]
     if wanted.pieces:

@@ -43,6 +43,8 @@ class Wanted:
     """Only weights over it."""
     pieces: bool = False
     """The pieces as text, too."""
+    weight_bytes: int = WEIGHT_BYTES
+    """Bytes of an index and its weight in the response, about."""
 
 
 @dataclass(frozen=True, slots=True)

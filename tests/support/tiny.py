@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.bundle import write_bundle
+from bert.bundle import QUERY_WEIGHTS, write_bundle
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.config import BertConfig
 from bert.manifest import Manifest
@@ -106,7 +106,8 @@ def write_tiny_bundle(
     With a `tokenizer_json` other than this module's, `vocab_size` is that of its pieces.
     """
     config = BertConfig(vocab_size or len(vocabulary()), 32, 2, 4, 64, max_position_embeddings=positions)
-    graph = build_graph(config, spec, tiny_weights(config, spec, seed), partial(CpuOps))
+    weights = tiny_weights(config, spec, seed)
+    graph = build_graph(config, spec, weights, partial(CpuOps))
     tokenizer = (tokenizer_json or tiny_tokenizer().to_json()).encode()
     manifest = Manifest(
         name,
@@ -123,6 +124,8 @@ def write_tiny_bundle(
         embedding_ranges=embedding_ranges or {},
     )
     tables = {name: b"".join(parts) for name, parts in separate_tables(graph).items()}
+    if spec.query_weights:
+        tables[QUERY_WEIGHTS] = np.abs(weights["query.weight"]).tobytes()
     write_bundle(
         folder, manifest, {"model.onnx": graph.SerializeToString(), "tokenizer.json": tokenizer, **tables}
     )

@@ -26,6 +26,7 @@ from service.http.compat.tei_requests import (
     TeiPredictRequest,
     TeiRerankRequest,
     TeiSimilarityRequest,
+    TeiSparseRequest,
     TeiTokenizeRequest,
 )
 from service.http.problems import ProblemError
@@ -33,8 +34,10 @@ from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, check_count
 from service.tasks.classification import classify
 from service.tasks.embed import INLINE_VECTORS
+from service.tasks.embed import embed_sparse as sparse_vectors
 from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
 from service.tasks.schema import RESULT_BYTES, text_size
+from service.tasks.sparse import Wanted
 from service.tasks.task import INLINE_RESULTS, NUMBER_BYTES, Call, in_parts, prompted
 from service.tasks.task import embed as embed_texts
 from service.tasks.token_vectors import embed_tokens
@@ -46,7 +49,9 @@ KINDS = {
     HTTPStatus.SERVICE_UNAVAILABLE: "Unhealthy",
     HTTPStatus.GATEWAY_TIMEOUT: "Backend",
 }
-_EMBEDS, _CLASSIFIES = "similarity", "classification"
+_EMBEDS, _SPARSE, _CLASSIFIES = "similarity", "sparse", "classification"
+SPARSE_VALUE_BYTES = 36
+"""Bytes of an index and its weight as an object in JSON, about."""
 EMPTY = "empty"
 """Code of the problem of no text."""
 _LONGER_FROM = (0x80, 0x800, 0x10000)
@@ -99,10 +104,27 @@ async def embed_all(request: TaskRequest, body: TeiEmbedRequest) -> Response:
     )
 
 
-@API.post("/tei/{model}/embed_sparse", "/tei/embed_sparse", answer=[])
-async def embed_sparse(request: TaskRequest, body: TeiEmbedRequest) -> Response:
-    """Refuse: no model gives sparse vectors."""
-    raise ProblemError(424, "wrong-task", "the model gives no sparse vectors")
+@API.post(
+    "/tei/{model}/embed_sparse",
+    "/tei/embed_sparse",
+    answer=[[{"index": 2129, "value": 1.05}, {"index": 25141, "value": 2.25}]],
+)
+async def embed_sparse(request: TaskRequest, body: TeiSparseRequest) -> Response:
+    """Turn texts into sparse vectors, as documents: the weights over 0, by ascending index."""
+    call, text = _call(request, _SPARSE), _texts(request, "inputs", body.inputs)
+    wanted = Wanted(weight_bytes=SPARSE_VALUE_BYTES)
+    found = await sparse_vectors(
+        call, text, wanted, prompt_name=body.prompt_name, side="document", truncate=body.cuts()
+    )
+
+    def shown() -> object:
+        return [in_parts(map(_weight, row["indices"], row["values"])) for row in found.rows]
+
+    return await _written(request, shown, [text], found.truncated, results=found.weights)
+
+
+def _weight(index: int, value: float) -> dict[str, Any]:
+    return {"index": index, "value": value}
 
 
 @API.post("/tei/{model}/predict", "/tei/predict", answer=[{"score": 0.99, "label": "positive"}])
@@ -230,6 +252,8 @@ async def by_task(request: TaskRequest, body: TeiAnyRequest) -> Response:
         if is_cross_encoder(spec) and "query" in content:
             return await rerank(request, validate(TeiRerankRequest, content))
         return await predict(request, validate(TeiPredictRequest, content))
+    if spec.task == _SPARSE:
+        return await embed_sparse(request, validate(TeiSparseRequest, content))
     if isinstance(content.get("inputs"), dict):
         return await similarity(request, validate(TeiSimilarityRequest, content))
     return await embed(request, validate(TeiEmbedRequest, content))

@@ -69,6 +69,13 @@ class TeiEmbedRequest(TeiOptions):
     dimensions: Dimensions | None = Field(None, description="Keep so many numbers, of length 1 again.")
 
 
+class TeiSparseRequest(TeiOptions):
+    """Texts to turn into sparse vectors."""
+
+    example: ClassVar[Example] = {"inputs": "How do I reset my password?"}
+    inputs: Strings
+
+
 class TeiPredictRequest(TeiCuts):
     """Texts or pairs to classify."""
 
