@@ -140,6 +140,13 @@ WIRE_BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
         "/v1/embeddings",
         lambda: listed(model="meaning", input=["a film"] * 512, encoding_format="base64"),
     ),
+    "many vectors of all types": (
+        200,
+        "/v2/embed",
+        lambda: listed(
+            texts=["a film"] * 512, embedding_types=["float", "float16", "binary", "ubinary", "base64"]
+        ),
+    ),
     "many documents": (
         200,
         "/v1/rerank",
