@@ -77,7 +77,7 @@ class Ranges:
 
 
 def converted(vectors: Floats, kind: str, ranges: Ranges | None = None) -> NDArray[Any]:
-    """Return vectors (N, D) as numbers of a type of DTYPES, (N, D) or in bits (N, ceil(D / 8)); CODED need `ranges`.
+    """Return vectors (N, D) in numbers of a type, else float32: (N, D), or in bits (N, ceil(D / 8)); CODED need `ranges`.
 
     A code counts steps of 1/255 of the range of its dimension: 0 to 255, in int8 less 128. A bit is 1 for a number over 0;
     the first number is the highest bit, and the last byte is filled up with 0.
@@ -92,4 +92,4 @@ def converted(vectors: Floats, kind: str, ranges: Ranges | None = None) -> NDArr
         steps = np.where(steps == 0, 1, steps)
         codes = np.clip(np.floor((vectors - low) / steps), 0, _STEPS).astype(np.uint8)
         return codes if kind == "uint8" else (codes ^ 0x80).view(np.int8)
-    return vectors.astype(DTYPES[kind], copy=False)
+    return vectors.astype(DTYPES.get(kind, "<f4"), copy=False)

@@ -6,13 +6,13 @@ from pydantic import Field, PlainValidator
 from starlette.responses import Response
 
 from service.http.compat.base import CompatibleApi, answer, prompt_for
-from service.http.compat.requests import CompatibleRequest, only, refused, strings
+from service.http.compat.requests import CompatibleRequest, only, strings
 from service.http.compat.rerank import write_error
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, in_base64
 from service.tasks.embedding_types import EmbeddingType, converter
-from service.tasks.schema import RESULT_BYTES, Dimensions, Example, text_size, whole
+from service.tasks.schema import RESULT_BYTES, Dimensions, Example, text_size
 from service.tasks.task import NUMBER_BYTES, embed, in_parts, prompted
 
 API = CompatibleApi(
@@ -49,9 +49,7 @@ class EmbedTextsRequest(CompatibleRequest):
     truncate: Literal["END", "NONE"] | None = Field(
         "END", description="NONE refuses texts over the model's length. START is not served."
     )
-    max_tokens: Annotated[int, Field(ge=1), whole(1)] | None = Field(
-        None, description="At least what the model reads."
-    )
+    max_tokens: Annotated[Any, only(why="texts are cut where the model ends")] = None
     images: Annotated[Any, only([], why="images are not read")] = None
     inputs: Annotated[Any, only([], why="send `texts`")] = None
     priority: Annotated[Any, only(0, why="all requests have one priority")] = None
@@ -72,16 +70,8 @@ async def embed_texts(request: TaskRequest, body: EmbedTextsRequest) -> Response
     call, text = request.find(body.model, "similarity"), Texts("texts", body.texts, True)
     call.check_count(text)
     model, context, size = call.model, request.context, body.output_dimension
-    if body.max_tokens is not None and body.max_tokens < (reads := model.spec.max_tokens):
-        message = (
-            f"is {body.max_tokens}, and texts are cut where model {model.name!r} ends, at {reads} tokens"
-        )
-        raise refused("max_tokens", message)
     kinds = list(dict.fromkeys(body.embedding_types or ["float"]))
-    converters = {
-        kind: converter(model, "float" if kind == "base64" else kind, size, "embedding_types")
-        for kind in kinds
-    }
+    converters = {kind: converter(model, kind, size, "embedding_types") for kind in kinds}
     numbers = len(kinds) * (size or model.embedding_size or 0) * NUMBER_BYTES
     call.note_size(text, sum(RESULT_BYTES + numbers + text_size(each) for each in text.values))
     asked = prompted(text, model, prompt_for(model, body.input_type, "input_type"))
@@ -94,19 +84,11 @@ async def embed_texts(request: TaskRequest, body: EmbedTextsRequest) -> Response
         meta["warnings"] = [f"cut at the model's length: texts {cut}"]
 
     def write() -> Response:
-        embeddings = {kind: convert(found.vectors) for kind, convert in converters.items()}
-        shown = {
-            kind: in_parts(map(in_base64, vectors) if kind == "base64" else vectors)
-            for kind, vectors in embeddings.items()
-        }
-        return answer(
-            {
-                "id": context.request_id,
-                "response_type": "embeddings_by_type",
-                "embeddings": shown,
-                "texts": text.values,
-                "meta": meta,
-            }
-        )
+        embeddings = dict[str, Any]()
+        for kind, convert in converters.items():
+            vectors: Any = convert(found.vectors)
+            embeddings[kind] = in_parts(map(in_base64, vectors) if kind == "base64" else vectors)
+        content = {"id": context.request_id, "response_type": "embeddings_by_type", "embeddings": embeddings}
+        return answer({**content, "texts": text.values, "meta": meta})
 
     return await request.write(len(text) * len(kinds), write, INLINE_VECTORS)

@@ -119,7 +119,7 @@ async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     call, text = request.find(body.model, "similarity"), Texts.of("input", body.input)
     call.check_count(text)
     model, kind = call.model, body.embedding_type or body.encoding_format
-    convert = converter(model, "float" if kind == "base64" else kind, body.dimensions)
+    convert = converter(model, kind, body.dimensions)
     scaled = _is_scaled(model, body)
     by_task = prompt_for(model, body.task, "task")
     prompt = by_task if body.prompt_name is None else body.prompt_name

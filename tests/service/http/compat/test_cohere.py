@@ -79,7 +79,7 @@ def test_queries_get_the_models_prompt(client: Any, typed: Live) -> None:
         ({"input_type": "clustering"}, "input_type: is 'clustering'"),
         ({"input_type": "image"}, "input_type"),
         ({"truncate": "START"}, "truncate"),
-        ({"max_tokens": 4}, "max_tokens: is 4"),
+        ({"max_tokens": 4}, "max_tokens: cannot be honoured"),
         ({"images": ["data:"]}, "images are not read"),
         ({"texts": []}, "texts"),
         ({"texts": "a"}, "must be a list of strings"),
