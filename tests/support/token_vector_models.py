@@ -104,7 +104,7 @@ def make_pylate(folder: Path, kind: dict[str, Any]) -> Any:
 
 def answers(model: Any, texts: list[str]) -> dict[str, Any]:
     """Return the vectors of texts as queries and as documents, and each document's score for each query."""
-    if hasattr(model, "encode_query"):
+    if type(model).__name__ == "MultiVectorEncoder":
         sides = [model.encode_query(texts), model.encode_document(texts)]
         scores = model.similarity(*sides)
     else:
