@@ -137,10 +137,9 @@ class EmbedResult(TypedDict):
     ]
     tokens: NotRequired[
         Annotated[
-            list[list[float]] | str,
+            list[list[float] | str],
             Field(
-                description="A vector for each token, or all of them in a string with base64, one after the other. Only for "
-                "a model of token vectors."
+                description="A vector for each token: numbers, or a string with base64. Only for a model of token vectors."
             ),
         ]
     ]
@@ -229,10 +228,13 @@ async def _of_tokens(call: Call, text: Texts, request: EmbedRequest) -> Results:
 
     def rows(_: ListItems) -> Iterator[EmbedResult]:
         for vectors, cut in zip(found.vectors, found.truncated, strict=True):
-            shown: Any = in_base64(vectors) if form == "base64" else np.ascontiguousarray(vectors)
+            shown: Any = list(map(in_base64, vectors)) if form == "base64" else np.ascontiguousarray(vectors)
             yield {"tokens": shown, "truncated": cut}
 
-    file = Embedded(joined(found.vectors), found.truncated, counts) if form == "binary" else None
+    def in_file() -> Embedded:
+        return Embedded(joined(found.vectors), found.truncated, counts)
+
+    file = await call.decode(sum(counts), in_file) if form == "binary" else None
     return Results(sum(counts), rows, INLINE_VECTORS, file=file)
 
 

@@ -33,6 +33,7 @@ from bert_client.options import (
     QaOptions,
     RerankOptions,
     SimilarityOptions,
+    SparseOptions,
 )
 from service.http.operations import ModelInfo as WireModel
 from service.tasks.schema import Schema
@@ -361,6 +362,7 @@ def test_the_client_knows_every_field_of_the_wire(options: Any, fields: set[str]
     known = options.__annotations__.keys() - {"timeout", "info"} | fields
     if schema == "EmbedRequest":
         known |= {"encoding_format", "late_chunking"}  # the client's own choice, and what it may not split
+        known |= {"vectors"} | SparseOptions.__annotations__.keys() - {"timeout", "info"}
     assert known == request.model_fields.keys()
 
 

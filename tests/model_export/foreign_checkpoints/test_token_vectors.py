@@ -103,7 +103,7 @@ PYLATE: dict[str, dict[str, Any]] = {
     "modern": {
         "body": "modernbert",
         "format": "pylate",
-        "pylate": {"query_length": 24, "document_length": 300, "skiplist_words": [","]},
+        "pylate": {"query_length": 10, "document_length": 300, "skiplist_words": [","]},
     },
     "unfilled": {
         "body": "bert",
@@ -270,6 +270,8 @@ def test_vectors_and_scores_are_the_references(by: str, kinds: dict[str, Any], t
     odd = ["", " \n ", "人 与 机 e-mail_x 東京", "Co-op_x!! 🙂 ok", "x", "...", "Die Straße, l'été, naïve"]
     shipped = texts_file()
     texts = [*shipped["texts"][:38], *(row["context"] for row in shipped["questions"][:5]), *odd]
+    if by == "pylate":  # its sentence-transformers 5.3 takes the blanks around a text away
+        texts = [text.strip() for text in texts]
     asked = {"texts": texts, "kinds": kinds, "by": by}
     script = Path(__file__).parents[2] / "support" / "token_vector_models.py"
     command = [PYTHONS[by], "-P", str(script), str(tmp_path)]

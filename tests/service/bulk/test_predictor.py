@@ -9,6 +9,7 @@ from bert.errors import BundleError, ConfigError
 from bert.tasks.spec import TaskSpec
 from service.bulk.predictor import Predictor
 from tests.support import open_classification, tiny
+from tests.support.token_vectors import WIDTH, write_tokens_bundle
 
 TEXTS = [
     "angela merkel met in munich",
@@ -51,6 +52,14 @@ def test_each_row_gets_the_columns_of_its_task(opened: Any) -> None:
 def test_one_text_is_embedded(opened: Any) -> None:
     found = opened("meaning").predict([{"text": text} for text in TEXTS])
     assert np.allclose([np.linalg.norm(each.columns["embedding"]) for each in found], 1)
+
+
+def test_tokens_get_vectors_in_rows_too(opened: Any, bundles: Path, tmp_path: Path) -> None:
+    write_tokens_bundle(tmp_path / "tokens")
+    for side, counts in (("query", [12] * 5), ("document", [8, 9, 4, 10, 4])):
+        found = opened(str(tmp_path / "tokens"), side=side).predict([{"text": text} for text in TEXTS])
+        assert all(each.columns.keys() == {"tokens"} for each in found)
+        assert [np.shape(each.columns["tokens"]) for each in found] == [(n, WIDTH) for n in counts]
 
 
 def test_questions_choices_and_masks_are_answered(opened: Any) -> None:
