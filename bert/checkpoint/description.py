@@ -87,7 +87,7 @@ def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
         "pair": (task.may_read_pairs, "classification"),
         "pooling": (task.embeds, "similarity"),
         "labels": (task.needs_labels, "classification and ner"),
-        "max_tokens": (True, ""),
+        "max_tokens": (spec.token_vectors is None, "tasks with one length"),
     }
     for name, (known, of) in fits.items():
         said, found = getattr(stated, name), getattr(spec, name)

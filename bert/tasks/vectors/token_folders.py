@@ -87,6 +87,10 @@ def honour(folder: Path, max_tokens: int, width: int | None) -> TaskSpec:
         raise ConfigError(
             f"queries are filled up to {filled} tokens, and the model reads at most {max_tokens}"
         )
+    if not isinstance(said.skipped, str | list | tuple) or not all(
+        isinstance(word, str) for word in said.skipped
+    ):
+        raise ConfigError(f"skiplist_words ({said.skipped!r}) must be a list of texts")
     found = (tokenizer.token_to_id(word) for word in said.skipped)
     how = TokenVectors(
         filled if is_fixed else max(lengths["query"], filled),

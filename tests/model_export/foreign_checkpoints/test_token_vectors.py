@@ -16,6 +16,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert.bundle import read_bundle
+from bert.checkpoint.description import Stated
+from bert.checkpoint.hub import wanted_files
 from bert.checkpoint.weights import read_checkpoint
 from bert.errors import BertError, ExportError, ParityError, TextTooLongError
 from bert.tasks.registry import TASKS
@@ -220,6 +222,10 @@ def test_pylate_and_sentence_transformers_say_it_in_their_own_files(tmp_path: Pa
         ),
         ({"modules": ["Transformer", "Dense", "Pooling"]}, "a module 'Pooling'"),
         ({"dense": {"use_residual": True}}, "use_residual is True"),
+        ({"skiplist_words": [5]}, r"skiplist_words .* must be a list of texts"),
+        ({"skiplist_words": {"a": 1}}, "must be a list of texts"),
+        ({"query_prefix": ["a"]}, "no piece \"\\['a'\\]\", which stands before each query"),
+        ({"prompts": {"query": 5}}, "prompts are .*no texts by name"),
         ({"query_length": 2}, "a length is 2, .* at least 4"),
         ({"query_length": 100}, "filled up to 100 tokens, and the model reads at most 64"),
         ({"query_prefix": "[Q] "}, r"no piece '\[Q\] ', which stands before each query"),
@@ -251,6 +257,19 @@ def test_what_is_not_read_is_refused_by_name(changed: dict[str, Any], message: s
         file.write_text(json.dumps(OWN))
     with pytest.raises(BertError, match=f"(?s){message}"):
         read_checkpoint(tmp_path)
+
+
+def test_a_length_for_all_texts_is_refused(tmp_path: Path) -> None:
+    write_stanford(tmp_path)
+    with pytest.raises(
+        BertError, match="max_tokens is said of tasks with one length, and the task is token_vectors"
+    ):
+        read_checkpoint(tmp_path, stated=Stated(max_tokens=20))
+
+
+def test_stanfords_settings_are_downloaded() -> None:
+    listed = ["config.json", "model.safetensors", "tokenizer.json", "artifact.metadata", "code.py"]
+    assert wanted_files(listed) == sorted(listed[:4])
 
 
 def test_a_stanford_folder_without_its_layer_is_refused(tmp_path: Path) -> None:
