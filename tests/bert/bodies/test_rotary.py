@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
+import transformers
 
 from bert.bodies.rotary import RotaryBody
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import FAMILIES
+from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.heads import BertForMaskedLM
 from tests.support.checkpoints import SPECS
 from tests.support.families import write_relative
 
@@ -169,6 +173,22 @@ def test_code_of_a_known_family_is_told_and_not_run(tmp_path: Path) -> None:
         "config.json has auto_map: the checkpoint's own Python code is not run, its weights are read as 'new'"
     )
     assert said in checkpoint.remarks
+
+
+def test_what_is_published_as_new_is_written_for_transformers(tmp_path: Path) -> None:
+    write_relative(tmp_path, "gte", SPECS["fill_mask"])
+    file = tmp_path / "config.json"
+    published = {"rope_scaling": GTE["rope_scaling"], "rope_theta": 20000, "rope_parameters": None}
+    published |= {"model_type": "new", "architectures": ["NewForMaskedLM"]}
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | published), encoding="utf-8")
+    ours = BertForMaskedLM(BertConfig.read(tmp_path)).eval()
+    assert load_into(ours, tmp_path) == []
+    save_checkpoint(ours, tmp_path / "saved", "BertForMaskedLM", {})
+    theirs, report = transformers.GteForMaskedLM.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(report.values()), report
+    ids = torch.arange(5, 125)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids), theirs.eval()(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_segments_of_one_row_and_of_none_are_read() -> None:
