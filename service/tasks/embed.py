@@ -16,7 +16,6 @@ from bert.tasks.vectors import sparse
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import Texts
 from service.tasks.embedding_types import EmbeddingType, converter
-from service.tasks.late_chunking import embed_chunks
 from service.tasks.schema import (
     RESULT_BYTES,
     Dimensions,
@@ -50,6 +49,7 @@ from service.tasks.task import (
     Results,
     ServedTask,
     embed,
+    embed_chunks,
     prompted,
     response_example,
 )

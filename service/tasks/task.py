@@ -27,6 +27,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.vectors.similarity import first_numbers
 from bert.tokenizer import Encoding, Window
 from service.engine.models import Floats, Model, Registry
+from service.pipeline.chunks import check_chunks, chunk_starts
 from service.pipeline.inputs import (
     RequestContext,
     Rows,
@@ -297,6 +298,35 @@ async def embed(
     if dimensions is not None:
         vectors = first_numbers(vectors, dimensions, model.spec)
     return Embedded(vectors, [encoding.truncated for encoding in encodings])
+
+
+async def embed_chunks(
+    call: Call,
+    chunks: Texts,
+    prompt_name: str | None = None,
+    *,
+    truncate: bool = False,
+    dimensions: int | None = None,
+) -> Embedded:
+    """Return a vector for each of the texts, which are a document's chunks in their order, with nothing between them.
+
+    A token belongs to the chunk in which it begins, [CLS] and the prompt to the first one, [SEP] to the last. Raises
+    InvalidRequestError for a document over the model's length, a chunk without a token, and a model that cannot do it.
+    """
+    model = call.model
+    check_chunks(model, truncate=truncate)
+    check_dimensions(model, dimensions)
+    numbers = dimensions or model.embedding_size or 0
+    call.note_size(chunks, len(chunks) * (RESULT_BYTES + numbers * NUMBER_BYTES))
+    text = "".join(chunks.values)
+    document = prompted(Texts(chunks.name, [text], False), model, prompt_name)
+    prompt = len(document.values[0]) - len(text)
+    (encoding,) = await call.encode_each(document, truncate=False)
+    encoding.chunk_starts = await call.pipeline.run_in_thread(lambda: chunk_starts(encoding, chunks, prompt))
+    (vectors,) = await call.infer([encoding])
+    if dimensions is not None:
+        vectors = first_numbers(vectors, dimensions, model.spec)
+    return Embedded(vectors, [False] * len(chunks))
 
 
 def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:

@@ -18,9 +18,8 @@ from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, in_base64
 from service.tasks.embedding_types import EmbeddingType, converter
-from service.tasks.late_chunking import embed_chunks
 from service.tasks.schema import Dimensions, Example
-from service.tasks.task import embed, in_parts, prompted
+from service.tasks.task import embed, embed_chunks, in_parts, prompted
 
 TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
 CODES = {
