@@ -18,10 +18,8 @@ from bert.tasks.spec import TaskSpec
 from bert.text.offsets import word_bounds
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
-from tests.support.tokenizers import KINDS as PRETRAINED
-from tests.support.tokenizers import TRAINING_TEXTS, backend_of, tokenizer_json
+from tests.support.tokenizers import KINDS, TRAINING_TEXTS, backend_of, tokenizer_json
 
-KINDS = (*PRETRAINED, "gemma")
 OTHERS = tuple(kind for kind in KINDS if not kind.startswith("wordpiece"))
 LABELS = ("O", "B-PER", "I-PER")
 ANY_TEXT = TEXTS | st.sampled_from([*ODD_TEXTS, *TRAINING_TEXTS])

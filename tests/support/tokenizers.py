@@ -104,7 +104,8 @@ def _gemma() -> tokenizers.Tokenizer:
     """mmBERT's, which is Gemma's: BPE over whole texts with ▁ for blanks, and bytes for signs that it lacks."""
     trained = tokenizers.Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "▁")
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=_PLAIN, show_progress=False)
+    trained.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # no piece goes over a blank
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=_PLAIN, show_progress=False)
     trained.train_from_iterator(TRAINING_TEXTS[:4] * 3, trainer)
     state = json.loads(trained.to_str())["model"]
     first = [*GEMMA, *(f"<0x{byte:02X}>" for byte in range(256))]
@@ -191,13 +192,12 @@ _MAKERS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], str]] = {
     "unigram_albert": (_unigram_albert, "AlbertTokenizer"),
     "unigram_deberta": (_unigram_deberta, "DebertaV2Tokenizer"),
 }
-KINDS = tuple(kind for kind in _MAKERS if kind != "gemma")
-"""Kinds that are read, and pretrained with; Gemma's is read only."""
+KINDS = tuple(_MAKERS)
 
 
 @cache
 def tokenizer_json(kind: str) -> str:
-    """Return the `tokenizer.json` of one of KINDS, or "gemma"'s."""
+    """Return the `tokenizer.json` of one of KINDS."""
     make, _ = _MAKERS[kind]
     content: str = make().to_str()
     return content
