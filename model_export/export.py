@@ -31,7 +31,6 @@ from bert.processor import instructions
 from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, Floats, SelfTest, encode
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Reads
 from model_export import progress
 from model_export.graph.bodies import attention_cost
@@ -102,11 +101,8 @@ def export(
         manifest = Manifest(
             name=name or out.name,
             version=version,
-            parity=choice.taken.parity,
-            dev_score=choice.taken.dev_score,
-            choice=choice.record,
+            **_of_choice(choice),
             fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
-            reads_chunks=_reads_chunks(checkpoint.spec, choice.taken.exported),
             embedding_ranges={} if few_texts else embedding_ranges(context, choice.taken),
             labels_encoder=_labels_encoder(checkpoint.labels, of_labels),
             created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
@@ -169,8 +165,9 @@ def _fallback(float32: VerifiedGraph) -> dict[str, Any]:
     return {**_of_graph(float32.exported), "parity": float32.parity}
 
 
-def _reads_chunks(spec: TaskSpec, exported: Exporter) -> bool:
-    return TASKS[spec.task].embeds and exported.packer.layout == "rows" and pools_chunks(spec)
+def _of_choice(choice: Choice) -> dict[str, Any]:
+    taken = choice.taken
+    return {"parity": taken.parity, "dev_score": taken.dev_score, "choice": choice.record}
 
 
 def _of_graph(exported: Exporter) -> dict[str, Any]:
@@ -196,6 +193,7 @@ def _description(checkpoint: Checkpoint, exported: Exporter) -> dict[str, Any]:
         "num_hidden_layers": config.num_hidden_layers,
         "max_position_embeddings": config.max_position_embeddings,
         "attention": attention_cost(config),
+        "reads_chunks": exported.packer.layout == "rows" and pools_chunks(checkpoint.spec),
         "source": checkpoint.sources,
     }
 

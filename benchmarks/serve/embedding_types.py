@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import command_line, machine_line, parser_of
-from benchmarks.serve.load.running import free_port, server, service_command
+from benchmarks.serve.load.running import free_port, prepare_process, server, service_command
 from bert.bundle import read_bundle
 from bert.tasks.vectors.output_types import DTYPES, Ranges
 
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with STS-B's train.tsv and dev.tsv")
     parser.add_argument("--dimensions", type=int, nargs="*", default=[128], help="narrower widths to try")
     args = parser.parse_args(arguments)
+    prepare_process()
     print(machine_line())
     print(f"Command: {command_line('serve.embedding_types', arguments)}\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:

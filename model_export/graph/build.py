@@ -47,7 +47,7 @@ def build_graph(
         logits = write_prompted_head(ops, ops.to_float32(x), spec.label_prompt)
         writer.output(logits, "logits", ["words_and_labels", task.head_outputs(spec)])
     elif task.has_dense:
-        pooled = ops.chunk_ids() if task.embeds and pools_chunks(spec) else text_ids
+        pooled = ops.chunk_ids() if pools_chunks(spec) else text_ids
         embedding = write_embedding(writer, ops.to_float32(x), pooled, spec, weights)
         rows = "texts" if task.embeds else "positions"
         writer.output(embedding, "embeddings", [rows, spec.vector_size(config.hidden_size)])

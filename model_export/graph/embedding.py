@@ -6,13 +6,14 @@ T tokens, H width, N texts, E the embedding's width. No text's embedding depends
 import onnx
 
 from bert.checkpoint.tensor_names import Weights, dense_name
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from model_export.graph.graph_builder import GraphWriter
 
 
 def pools_chunks(spec: TaskSpec) -> bool:
-    """Tell whether an embedding's graph for the layout "rows" pools each chunk of a text by itself."""
-    return spec.pooling == "mean"
+    """Tell whether the graph for the layout "rows" pools each chunk of a text by itself."""
+    return TASKS[spec.task].embeds and spec.pooling == "mean"
 
 
 def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec, weights: Weights) -> str:

@@ -120,7 +120,7 @@ def write_tiny_bundle(
         config.num_hidden_layers,
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
-        reads_chunks=spec.task == "similarity" and pools_chunks(spec),
+        reads_chunks=pools_chunks(spec),
         embedding_ranges=embedding_ranges or {},
     )
     tables = {name: b"".join(parts) for name, parts in separate_tables(graph).items()}
