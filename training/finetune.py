@@ -103,7 +103,9 @@ def _read(
     test = read_sources(settings.test, settings, labels or None)
     check_pairs([*train, *dev, *test])
     shared_with_training(_examples(train), _examples([*dev, *test]))
-    examples = model_examples(_examples(dev), settings.examples, embeds=TASKS[settings.task].embeds)
+    kind = TASKS[settings.task]
+    count = settings.examples if kind.embeds or not kind.needs_pairs else 0
+    examples = model_examples(_examples(dev), count, embeds=kind.embeds)
     tokenizer, prompt = base_tokenizer(settings)
     spec = replace(make_spec(settings, train, labels, command, prompt), examples=examples)
     tokenizer = tokenizer.with_letter_shapes(settings.letter_shapes)
@@ -157,6 +159,7 @@ def make_spec(
         problem_type=settings.problem,
         pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
         pooling=own.pooling,
+        similarity="dot" if settings.task == "sparse" else "cosine",
         prompts=own.prompts,
         letter_shapes=settings.letter_shapes,
         viterbi=TASKS[settings.task].has_tags,  # all readers turn tags into BIO's

@@ -15,7 +15,7 @@ BEST = "best"
 """Folder, in that of the run, of the checkpoint to use."""
 RANDOM = "random:"
 """Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
-Task = Literal["classification", "ner", "open_ner", "qa", "similarity", "multiple_choice"]
+Task = Literal["classification", "ner", "open_ner", "qa", "similarity", "sparse", "multiple_choice"]
 ClassWeights = Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]]
 
 
@@ -52,8 +52,8 @@ class EmbeddingSettings(SettingsPart):
     loss: Literal["auto", "cosine", "cosent", "mnrl", "triplet"] = "auto"
     """Loss. For pairs with scores: `cosine` (squared error) or `cosent` (order of all pairs of a batch). For texts without
     scores: `mnrl` (each text chooses its own among all of a batch) or `triplet` (a margin). `auto` is cosine or mnrl."""
-    scale: Annotated[float, Field(gt=0)] = 20.0
-    """Factor of cosines, one over the temperature (cosent, mnrl)."""
+    scale: Annotated[float, Field(gt=0)] | None = None
+    """Factor of what is compared, one over the temperature (cosent, mnrl). Default: 20 of cosines, 1 of dot products."""
     symmetric: bool = False
     """True lets second texts choose their first ones as well (mnrl)."""
     margin: Annotated[float, Field(gt=0)] = 0.2
@@ -63,6 +63,10 @@ class EmbeddingSettings(SettingsPart):
     whole_batch: bool = False
     """True compares the texts of the whole batch, whatever parts (`accumulation_steps`) and processes compute it. With parts
     each is read twice (GradCache, arXiv 2101.06983)."""
+    query_flops: Annotated[float, Field(ge=0)] = 5e-5
+    """Price of the first texts' weights: factor of their FLOPS, the summed squares of each piece's mean weight (sparse)."""
+    document_flops: Annotated[float, Field(ge=0)] = 3e-5
+    """Price of the other texts' weights (sparse). Both rise in the first third of the run."""
 
 
 class OpenNerSettings(SettingsPart):
@@ -251,7 +255,7 @@ class FinetuneSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "FinetuneSettings":
-        task, embeds = TASKS[self.task], TASKS[self.task].embeds
+        task = TASKS[self.task]
         learns_labels = task.has_problems and not task.learns_numbers(self.problem)
         kind = self.problem if task.has_problems else self.task
         if self.accumulation_steps > self.batch_size:
@@ -266,8 +270,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
             )
-        if self.embeddings != EmbeddingSettings() and not embeds:
-            raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
+        if self.embeddings != EmbeddingSettings() and not task.needs_pairs:
+            raise ValueError(f"embeddings are learned for similarity and sparse, and task is {self.task!r}")
         if self.open_ner != OpenNerSettings() and not task.has_open_labels:
             raise ValueError(f"open_ner is for the task of that name, and task is {self.task!r}")
         if task.has_open_labels and (self.lora or self.teacher or self.labels):
@@ -293,15 +297,19 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"long_texts is for classification, and task is {self.task!r}")
         if self.long_texts == "windows" and self.teacher:
             raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
-        if self.teacher and embeds:
-            raise ValueError("a teacher's logits are learned from, and similarity has none")
+        if self.teacher and task.needs_pairs:
+            raise ValueError(f"a teacher's logits are learned from, and {self.task} has none")
         if self.freeze_embeddings and (self.lora or self.base.startswith(RANDOM)):
             other = "lora" if self.lora else f"base {self.base!r}"
             raise ValueError(
                 f"freeze_embeddings is for full fine-tuning of trained weights, and not for {other}"
             )
-        if self.head_learning_rate and embeds:
-            raise ValueError("head_learning_rate is for a model with a head, and similarity has none")
+        if self.head_learning_rate and task.needs_pairs:
+            raise ValueError(
+                f"head_learning_rate is for a model with a head of its own, and {self.task} has none"
+            )
+        if self.lora and self.task == "sparse":
+            raise ValueError("lora is not for sparse, which trains whole models")
         if self.r_drop and not (task.has_tags or learns_labels):
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])

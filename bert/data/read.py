@@ -20,9 +20,11 @@ Labels = tuple[str, ...] | None
 Reader = Callable[[], list[Any]]
 
 _TEXTS = ("text", "text_pair", "label", "id")
+_PAIRS = {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative"))}
 FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
     "classification": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS)},
-    "similarity": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative"))},
+    "similarity": _PAIRS,
+    "sparse": _PAIRS,
     "ner": {"conll": (), "jsonl": ("text", "spans", "words", "tags"), "hub": ("words", "tags")},
     "open_ner": {"conll": (), "jsonl": ("text", "spans", "words", "tags"), "hub": ("words", "tags")},
     "qa": {"squad": (), "hub": ()},

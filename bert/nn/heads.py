@@ -225,6 +225,29 @@ class BertForMaskedLM(BertHead):
         return logits
 
 
+class BertForSparse(BertForMaskedLM):
+    """A text as weights of pieces: the largest score of each at any token, made positive and flattened (SPLADE)."""
+
+    def __init__(self, config: BertConfig, activation: str = "relu") -> None:
+        """Make the head, H to V; `activation` is one of `bert.tasks.spec.SPARSE_ACTIVATIONS`."""
+        super().__init__(config)
+        self.activation = activation
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Weigh the pieces for ids (B, T): (B, V). The mask is 1 at tokens and 0 at padding, (B, T)."""
+        scores = self.score(self.bert(input_ids, segment_ids, attention_mask, position_ids))
+        if attention_mask is not None:
+            scores = scores.masked_fill(~attention_mask.bool()[..., None], float("-inf"))
+        weights = scores.amax(dim=1).relu().float().log1p()
+        return weights.log1p() if self.activation == "log1p_relu" else weights
+
+
 class BertForPreTraining(BertHead):
     """Both pretraining heads on one encoder."""
 

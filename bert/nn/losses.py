@@ -172,6 +172,12 @@ def ranking(anchors: Tensor, candidates: Tensor, false_negatives: Tensor, scale:
     return cross_entropy(logits, torch.arange(len(anchors), device=logits.device), count=len(anchors))
 
 
+def flops(weights: Tensor) -> Tensor:
+    """Return the sum of the squares of each piece's mean weight over texts (R, V): what an index computes (Paria et al.
+    2020, arXiv 2004.05665)."""
+    return weights.abs().mean(dim=0).square().sum() if len(weights) else weights.sum()
+
+
 def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float) -> Loss:
     """Ask that each positive (N, E) is nearer to its anchor (N, E) than the negative (N, E), by `margin` of the cosine."""
     nearer = (anchors * (positives - negatives)).sum(-1)

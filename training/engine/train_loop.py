@@ -92,7 +92,7 @@ class TrainLoop:
         Its `weights` are the factors of the losses in their sum, and its forward pass gives the summed losses of a part.
         `targets(part)` counts the targets of each before it; nothing where only the one loss can tell.
 
-        `begin(parts, stand_in)`, where it has one, is called before the parts of each step, in all processes at once.
+        `begin(parts, stand_in, done)`, where it has one, is called before the parts of each step, in all processes at once.
 
         With `seeds_steps`, dropout depends on seed, step and process only; otherwise one stream runs through all steps.
         """
@@ -195,7 +195,7 @@ class TrainLoop:
         targets = [0.0] * size
         if (begin := getattr(self.objective, "begin", None)) is not None:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                begin(data.parts, data.stand_in)
+                begin(data.parts, data.stand_in, self.done)
         for number, part in enumerate(data.parts):
             losses = self._backward(part, divisors, share, last=number + 1 == len(data.parts))
             totals += share * torch.stack([loss.total.detach().double() for loss in losses])

@@ -104,6 +104,10 @@ class TaskObjective(nn.Module):
         super().__init__()
         self.trained, self.task, self.teacher, self.r_drop = trained, task, teacher, r_drop
 
+    def begin(self, parts: Sequence[FeatureBatch], stand_in: bool, done: float) -> None:
+        """Tell the task how much of the run is over."""
+        self.task.progress = done
+
     def targets(self, part: FeatureBatch) -> dict[str, int]:
         """Return no counts: the loss itself counts its targets."""
         return {}
@@ -152,11 +156,12 @@ class WholeBatchObjective(TaskObjective):
         self._parts = iter(list[tuple[Loss, Tensor]]())
         """What each part gives: its share of the loss, and the gradient of its vectors."""
 
-    def begin(self, parts: Sequence[FeatureBatch], stand_in: bool) -> None:
+    def begin(self, parts: Sequence[FeatureBatch], stand_in: bool, done: float) -> None:
         """Compare the vectors of a step's parts, and those of the other processes.
 
         A process that stands in computes an example of another, which does not count.
         """
+        super().begin(parts, stand_in, done)
         device = parts[0].input_ids.device
         # The second pass draws the same dropout.
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):

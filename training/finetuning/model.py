@@ -19,11 +19,11 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
-from bert.nn.heads import BertHead
+from bert.nn.heads import BertForSparse, BertHead
 from bert.nn.prompted import BertForOpenNer
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from bert.tasks.vectors import sentence_transformers
+from bert.tasks.vectors import sentence_transformers, sparse_folder
 from bert.text.letter_shapes import SHAPES
 from training.engine.distributed import is_spread
 from training.engine.state import fill_weights
@@ -58,8 +58,11 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
         )
     model = task.model(config)
     fresh = [] if is_random(settings.base) else load_into(model, folder)
-    if is_gliner(folder) and fresh:
-        raise CheckpointError(f"{folder} lacks {', '.join(fresh[:5])}")
+    if fresh and (is_gliner(folder) or isinstance(model, BertForSparse)):
+        needed = (
+            ": sparse vectors begin with a masked language model" if isinstance(model, BertForSparse) else ""
+        )
+        raise CheckpointError(f"{folder} lacks {', '.join(fresh[:5])}{needed}")
     if is_new:
         add_pieces(model, pieces)
     has_shapes = _reads_shapes(settings.base)
@@ -189,7 +192,9 @@ def save_whole(
     ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
     save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids}, weights)
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
-    if TASKS[task.spec.task].embeds:
+    if isinstance(model, BertForSparse):
+        sparse_folder.write(folder, task.spec, shape.vocab_size)
+    elif TASKS[task.spec.task].embeds:
         sentence_transformers.write(folder, task.spec, shape.hidden_size)
 
 

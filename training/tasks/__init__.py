@@ -14,6 +14,7 @@ _CLASSES = {
     "open_ner": "training.tasks.open_ner:OpenNerFinetuning",
     "qa": "training.tasks.qa:QaFinetuning",
     "similarity": "training.tasks.similarity:SimilarityFinetuning",
+    "sparse": "training.tasks.sparse:SparseFinetuning",
     "multiple_choice": "training.tasks.choice:ChoiceFinetuning",
 }
 

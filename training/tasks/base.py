@@ -90,6 +90,8 @@ class FinetuneTask(ABC):
 
     architecture: str
     """Name of the head in `transformers`."""
+    progress = 1.0
+    """Share of the run that is over, 0 to 1, in training."""
 
     def __init__(self, tokenizer: Tokenizer, spec: TaskSpec) -> None:
         """Keep tokenizer and spec for encoding and decoding."""

@@ -19,7 +19,7 @@ from bert.metrics.correlation import pearson, spearman
 from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
-from bert.tasks.vectors.similarity import cosine
+from bert.tasks.vectors.similarity import likeness
 from training.engine.device import send
 from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
@@ -45,6 +45,10 @@ class SimilarityFinetuning(FinetuneTask):
     highest: float = 1.0
     """Highest score of the training data, which a cosine of 1 stands for."""
     _metric = "spearman"
+    _usual_scale = 20.0
+    """Factor of the scores that the loss compares."""
+    _likeness = "cosine"
+    """Comparison of two vectors."""
     _compared: int | None = None
     """Fewest pairs of a batch that a process computes at once; None is unknown."""
     _cut = ""
@@ -59,6 +63,10 @@ class SimilarityFinetuning(FinetuneTask):
     def compares_whole_batches(self) -> bool:
         """As the settings say."""
         return self.settings.whole_batch
+
+    @property
+    def _scale(self) -> float:
+        return self._usual_scale if self.settings.scale is None else self.settings.scale
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with the pooling of the base. Raises ConfigError for dimensions that it does not have."""
@@ -154,7 +162,7 @@ class SimilarityFinetuning(FinetuneTask):
         scores = send(torch.tensor(batch.targets), vectors.device)
         cosines = (vectors[::2] * vectors[1::2]).sum(-1)
         if self.loss_name == "cosent":
-            return losses.cosent(cosines, scores, self.settings.scale)
+            return losses.cosent(cosines, scores, self._scale)
         return losses.regression(cosines, scores)
 
     def _pairs_loss(self, vectors: Tensor, batch: FeatureBatch) -> Loss:
@@ -172,7 +180,7 @@ class SimilarityFinetuning(FinetuneTask):
         first_keys, positive_keys = keys[first], keys[first + 1]
         wrong = false_negatives(first_keys, positive_keys, np.concatenate([positive_keys, keys[others]]))
         candidates = torch.cat([positives, negatives])
-        scale = self.settings.scale
+        scale = self._scale
         loss = losses.ranking(anchors, candidates, send(torch.from_numpy(wrong), device), scale)
         if not self.settings.symmetric:
             return loss
@@ -186,7 +194,8 @@ class SimilarityFinetuning(FinetuneTask):
         vectors = dict(zip(texts, predict(self._encode(texts)), strict=True))
         if not _has_scores(examples):
             return score_pairs(vectors, examples)
-        predicted = cosine(*(np.stack([vectors[texts_of(e)[n]] for e in examples]) for n in (0, 1)))
+        first, second = (np.stack([vectors[texts_of(e)[n]] for e in examples]) for n in (0, 1))
+        predicted = likeness(first, second, self._likeness)
         gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
         scores = {
             "spearman": spearman(gold, predicted),

@@ -124,13 +124,21 @@ def write(folder: Path, spec: TaskSpec, hidden_size: int) -> None:
         "default_prompt_name": spec.default_prompt_name or None,
         "similarity_fn_name": spec.similarity,
     }
-    (folder / paths[1]).mkdir()
-    for name, content in (
-        (MODULES, modules),
-        (SETTINGS, settings),
-        (LENGTHS, {"max_seq_length": spec.max_tokens, "do_lower_case": False}),
-        (f"{paths[1]}/config.json", _pooling_config(spec.poolings, hidden_size)),
-    ):
+    write_files(
+        folder,
+        {
+            MODULES: modules,
+            SETTINGS: settings,
+            LENGTHS: {"max_seq_length": spec.max_tokens, "do_lower_case": False},
+            f"{paths[1]}/config.json": _pooling_config(spec.poolings, hidden_size),
+        },
+    )
+
+
+def write_files(folder: Path, contents: Mapping[str, object]) -> None:
+    """Write JSON files by their names inside a folder, whose own folders are made."""
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -61,6 +61,7 @@ class SparseTask(Task):
     fixed_outputs = 0  # the head is as wide as the vocabulary
     compares = Compared.ORDER  # of the dot products of every two texts
     has_top_labels = False
+    needs_pairs = True
 
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: each text's largest score of each piece, and 0 for one below 0."""

@@ -8,13 +8,16 @@ from typing import Any
 from bert.errors import ConfigError
 from bert.tasks.spec import SPARSE_ACTIVATIONS, TaskSpec
 from bert.tasks.vectors.sentence_transformers import (
+    LENGTHS,
     MODULES,
+    SETTINGS,
     check_known,
     listed_modules,
     max_seq_length,
     read_file,
     read_settings,
     with_prompts,
+    write_files,
 )
 
 ROUTER = "router_config.json"
@@ -87,6 +90,36 @@ def honour_sparse(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         sparse_activation=activation,
         query_weights=parts.query_table is not None,
         max_tokens=min(longest, max_tokens),
+    )
+
+
+def write(folder: Path, spec: TaskSpec, vocab_size: int) -> None:
+    """Write the files by which sentence-transformers makes of a masked language model the weights that `spec` describes."""
+    kinds = (("MLMTransformer", ""), ("SpladePooling", "1_SpladePooling"))
+    modules = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": path,
+            "type": f"sentence_transformers.sparse_encoder.models.{kind}",
+        }
+        for number, (kind, path) in enumerate(kinds)
+    ]
+    pooling = {
+        "pooling_strategy": "max",
+        "activation_function": spec.sparse_activation,
+        "word_embedding_dimension": vocab_size,
+    }
+    settings = {
+        "model_type": "SparseEncoder",
+        "prompts": spec.prompts,
+        "default_prompt_name": spec.default_prompt_name or None,
+        "similarity_fn_name": "dot",
+    }
+    lengths = {"max_seq_length": spec.max_tokens, "do_lower_case": False}
+    write_files(
+        folder,
+        {MODULES: modules, SETTINGS: settings, LENGTHS: lengths, "1_SpladePooling/config.json": pooling},
     )
 
 

@@ -23,6 +23,7 @@ from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tasks.vectors import sentence_transformers
 from bert.tokenizer import Tokenizer
+from tests.support.topics import TOPICS, run_on_topics
 from training.engine.distributed import Processes
 from training.engine.records import read_steps
 from training.finetune import finetune
@@ -312,41 +313,13 @@ def test_data_that_the_loss_cannot_learn_from_are_refused(
 
 
 def test_embeddings_are_no_setting_of_another_task() -> None:
-    with pytest.raises(ValueError, match="embeddings are learned for similarity, and task is 'ner'"):
+    with pytest.raises(ValueError, match="embeddings are learned for similarity and sparse, and task is 'ner'"):
         FinetuneSettings(task="ner", output_dir=Path("x"), embeddings={"loss": "cosent"})
 
 
 def test_dimensions_that_the_base_does_not_have_are_refused(tiny_base: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"embeddings\.dimensions are \[4096\], and the base has"):
         run_on_topics(tiny_base, tmp_path, embeddings={"dimensions": [4096]})
-
-
-TOPICS = [
-    "apple pear plum",
-    "car bus train",
-    "rain snow wind",
-    "red green blue",
-    "king queen prince",
-    "run walk jump",
-]
-
-
-def run_on_topics(base: Path, folder: Path, **changes: Any) -> Path:
-    """Train on texts of two words of a topic, with two other words of it as positive and another topic's as negative."""
-    rng, rows = np.random.default_rng(0), []
-    for _ in range(96):
-        topic, other = rng.permutation(len(TOPICS))[:2]
-        words = [TOPICS[topic].split(), TOPICS[other].split()]
-        texts = [" ".join(rng.permutation(words[n])[:2]) for n in (0, 0, 1)]
-        rows.append(",".join(texts))
-    for name, part in (("train", rows[:64]), ("dev", rows[64:])):
-        (folder / f"{name}.csv").write_text("anchor,positive,negative\n" + "\n".join(part), encoding="utf-8")
-    values: dict[str, Any] = {
-        "task": "similarity", "base": str(base), "output_dir": folder / "run", "max_tokens": 16, "batch_size": 16,
-        "epochs": 6, "learning_rate": 1e-3, "dropout": 0.0, "attention_dropout": 0.0,
-        "train": [{"path": folder / "train.csv"}], "dev": [{"path": folder / "dev.csv"}],
-    }  # fmt: skip
-    return finetune(FinetuneSettings(**{**values, **changes}))
 
 
 @pytest.mark.parametrize("loss", ["mnrl", "triplet"])
@@ -405,7 +378,7 @@ def test_both_passes_over_a_part_draw_the_same_dropout(tiny_base: Path, tmp_path
     batch = collate(similarity.features([positive(*line) for line in LINES]), 0, torch.device("cpu"))
     objective = WholeBatchObjective(model, similarity, Processes(0, 1, torch.device("cpu")))
     torch.manual_seed(1)
-    objective.begin([batch], stand_in=False)
+    objective.begin([batch], stand_in=False, done=0.5)
     compared = objective(batch)["loss"]
     compared.total.backward()
     found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
