@@ -313,7 +313,9 @@ def test_data_that_the_loss_cannot_learn_from_are_refused(
 
 
 def test_embeddings_are_no_setting_of_another_task() -> None:
-    with pytest.raises(ValueError, match="embeddings are learned for similarity and sparse, and task is 'ner'"):
+    with pytest.raises(
+        ValueError, match="embeddings are learned for similarity and sparse, and task is 'ner'"
+    ):
         FinetuneSettings(task="ner", output_dir=Path("x"), embeddings={"loss": "cosent"})
 
 

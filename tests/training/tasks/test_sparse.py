@@ -132,4 +132,6 @@ def test_loss_and_gradients_are_those_of_sentence_transformers(tiny_base: Path, 
     assert loss.mean.item() == pytest.approx(theirs.pop("loss").item(), rel=1e-5)
     for name, gradient in theirs.items():
         largest = gradient.abs().max().item()
-        torch.testing.assert_close(model.get_parameter(name).grad, gradient, atol=max(1e-5 * largest, 1e-6), rtol=1e-5)
+        torch.testing.assert_close(
+            model.get_parameter(name).grad, gradient, atol=max(1e-5 * largest, 1e-6), rtol=1e-5
+        )
