@@ -104,6 +104,6 @@ lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-gliner .venv-ray .venv-docs bundles site dist .tools
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-gliner .venv-pylate .venv-ray .venv-vectors .venv-docs bundles site dist .tools
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
