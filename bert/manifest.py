@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, get_origin
@@ -10,7 +11,6 @@ from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.names import check_model_name
 from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
-from bert.tasks.vectors.output_types import Ranges
 
 SCHEMA_VERSION = 2
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -179,12 +179,21 @@ class Manifest:
         return {**values, SHA256: own_sha256(values)}
 
     def _check_ranges(self) -> None:
-        try:
-            found = len(Ranges.from_dict(self.embedding_ranges).low)
-        except ConfigError as error:
-            raise BundleError(str(error)) from None
-        if found != (size := self.task.vector_size(self.hidden_size)):
-            raise BundleError(f"embedding_ranges are of {found} numbers, and an embedding has {size}")
+        """Raise BundleError unless the ranges are lists of numbers for this model, without numpy: the parent has none."""
+        ranges, size = self.embedding_ranges, self.task.vector_size(self.hidden_size)
+        lists: list[Any] = [ranges.get(name) for name in ("low", "high", "lengths")]
+        if not all(isinstance(each, list) and all(map(_is_finite, each)) for each in lists):
+            raise BundleError("embedding_ranges must have low, high and lengths, lists of finite numbers")
+        low, high, lengths = lists
+        if not len(low) == len(high) == size or len(lengths) not in (0, size):
+            raise BundleError(
+                f"embedding_ranges has {len(low)} low, {len(high)} high and {len(lengths)} lengths, and an embedding has "
+                f"{size} numbers"
+            )
+        if any(first > last for first, last in zip(low, high, strict=True)) or any(
+            each < 0 for each in lengths
+        ):
+            raise BundleError("embedding_ranges must have low at most high, and lengths at least 0")
 
     def _check_types(self) -> None:
         for each in fields(self):
@@ -229,6 +238,10 @@ def _check_counts(name: str, counts: Mapping[str, Any], smallest: Mapping[str, i
             raise BundleError(f"{name} has the unknown key {key!r}; known are {', '.join(smallest)}")
         if not _is_whole(value, smallest[key]):
             raise BundleError(f"{name}.{key} ({value!r}) must be a whole number of at least {smallest[key]}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_whole(value: object, smallest: int) -> bool:

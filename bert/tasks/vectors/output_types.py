@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.errors import ConfigError
 from bert.tasks.task import Floats
 
 DTYPES = {"float": "<f4", "float16": "<f2", "int8": "i1", "uint8": "u1", "binary": "i1", "ubinary": "u1"}
@@ -46,18 +45,8 @@ class Ranges:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Ranges":
-        """Build from a manifest's `embedding_ranges`; raises ConfigError for what `to_dict` does not write."""
-        try:
-            low, high, lengths = (np.array(values[name], np.float32) for name in ("low", "high", "lengths"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"embedding_ranges: {type(error).__name__} {error}") from None
-        if low.ndim != 1 or low.shape != high.shape or lengths.shape not in ((0,), low.shape):
-            raise ConfigError(
-                f"embedding_ranges has low {low.shape}, high {high.shape} and lengths {lengths.shape}"
-            )
-        if not np.all(np.isfinite([*low, *high, *lengths])) or np.any(low > high) or np.any(lengths < 0):
-            raise ConfigError("embedding_ranges must be finite, low at most high, and lengths at least 0")
-        return cls(low, high, lengths)
+        """Build from a manifest's `embedding_ranges`, which has checked them."""
+        return cls(*(np.array(values[name], np.float32) for name in ("low", "high", "lengths")))
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return the numbers as JSON has them."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.errors import BundleError, ConfigError
+from bert.errors import BundleError
 from bert.tasks.vectors.output_types import DTYPES, Ranges, converted
 from bert.tasks.vectors.similarity import normalize
 
@@ -69,24 +69,22 @@ def test_numbers_that_are_nothing_for_all_texts_have_codes() -> None:
     assert converted(vectors[:, :2], "uint8", ranges).tolist() == [[0, 0]] * 3
 
 
+OF_32 = {"low": [0.0] * 32, "high": [1.0] * 32, "lengths": []}
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"low": [0.0], "high": [1.0]}, "lengths"),
-        ({"low": [0.0], "high": [1.0, 2.0], "lengths": []}, "high"),
-        ({"low": [2.0], "high": [1.0], "lengths": []}, "low at most high"),
-        ({"low": ["a"], "high": [1.0], "lengths": []}, "ValueError"),
-        ({"low": [float("nan")], "high": [1.0], "lengths": []}, "finite"),
+        ({"lengths": None}, "must have low, high and lengths"),
+        ({"high": [1.0] * 31}, "has 32 low, 31 high and 0 lengths, and an embedding has 32 numbers"),
+        ({"lengths": [1.0]}, "1 lengths"),
+        ({"low": [2.0] * 32}, "low at most high"),
+        ({"low": ["a"] * 32}, "lists of finite numbers"),
+        ({"low": [float("nan")] * 32}, "lists of finite numbers"),
     ],
 )
-def test_damaged_ranges_are_refused(values: dict[str, list[float]], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        Ranges.from_dict(values)
-
-
-def test_a_manifest_has_a_range_for_each_number() -> None:
+def test_a_manifest_has_a_finite_range_for_each_number(values: dict[str, list[float]], reason: str) -> None:
     from tests.support.tiny import SPECS, write_tiny_bundle
 
-    ranges = Ranges.of(np.eye(4, dtype=np.float32), normalize=True).to_dict()
-    with pytest.raises(BundleError, match="of 4 numbers, and an embedding has 32"):
-        write_tiny_bundle(None, "x", SPECS["meaning"], 1, embedding_ranges=ranges)  # type: ignore[arg-type]
+    with pytest.raises(BundleError, match=reason):
+        write_tiny_bundle(None, "x", SPECS["meaning"], 1, embedding_ranges={**OF_32, **values})  # type: ignore[arg-type]
