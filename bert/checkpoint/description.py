@@ -45,7 +45,9 @@ def describe(
     )
     if token_folders.gives_token_vectors(files.settings, files.architecture):
         layer = weights.get(token_folders.STANFORD_LAYER)
-        spec = token_folders.honour(folder, files.max_tokens, None if layer is None else len(layer))
+        spec = token_folders.honour(
+            folder, files.max_tokens, len(layer) if layer is not None and layer.ndim == 2 else None
+        )
         _check_window(config, spec)
         return spec, []
     spec, remarks = spec_from_config(

@@ -42,6 +42,7 @@ from service.tasks.sparse import (
     pieces_of,
 )
 from service.tasks.task import (
+    FLOAT_BYTES,
     NUMBER_BYTES,
     Call,
     Embedded,
@@ -50,10 +51,10 @@ from service.tasks.task import (
     ServedTask,
     embed,
     embed_chunks,
+    embed_tokens,
     prompted,
     response_example,
 )
-from service.tasks.token_vectors import FLOAT_BYTES, embed_tokens
 
 NUMBER_BYTES_OF = {"float": NUMBER_BYTES, "base64": FLOAT_BYTES * 4 / 3, "binary": FLOAT_BYTES}
 """Bytes of a number in each form."""

@@ -13,6 +13,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import sigmoid
 from bert.tasks.vectors.similarity import likeness
+from bert.tasks.vectors.token_vectors import maxsim
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.inputs import Texts
 from service.tasks.schema import Example, ModelName, Schema, Text, TopK, Truncate, TypedDict, complete
@@ -23,10 +24,10 @@ from service.tasks.task import (
     Results,
     ServedTask,
     embed,
+    embed_tokens,
     prompted,
     response_example,
 )
-from service.tasks.token_vectors import token_scores
 
 QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
 """Names of prompts that sentence-transformers puts before queries and documents."""
@@ -136,6 +137,20 @@ async def relevance(call: Call, query: Texts, candidates: Texts, *, truncate: bo
     )
     embedded = await embed(call, query, candidates, truncate=truncate, shown=False)
     return Relevance.of_vectors(embedded, spec.similarity)
+
+
+async def token_scores(
+    call: Call, query: Texts, candidates: Texts, *, truncate: bool
+) -> tuple[Floats, list[bool]]:
+    """Return the MaxSim of each candidate (K,) for one query, and whether it or the query was cut."""
+    found = await embed_tokens(call, (query, "query"), (candidates, "document"), truncate=truncate)
+    how = call.model.spec.token_vectors
+    of_query, *documents = found.vectors
+    scores = await call.decode(
+        len(documents), lambda: maxsim(of_query, documents, mean=how is not None and how.mean)
+    )
+    first, *rest = found.truncated
+    return np.asarray(scores), [first or cut for cut in rest]
 
 
 async def numbers(call: Call, text: Texts, pair: Texts | None, *, truncate: bool) -> Relevance:

@@ -25,6 +25,8 @@ from bert.errors import (
 from bert.graph_inputs import joined
 from bert.tasks.spec import TaskSpec
 from bert.tasks.vectors.similarity import first_numbers
+from bert.tasks.vectors.token_vectors import SIDES
+from bert.tasks.vectors.token_vectors import encode as encode_side
 from bert.tokenizer import Encoding, Window
 from service.engine.models import Floats, Model, Registry
 from service.pipeline.chunks import check_chunks, chunk_starts
@@ -48,6 +50,8 @@ PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
 NUMBER_BYTES = 12
 """Bytes of one number of a vector in JSON, about."""
+FLOAT_BYTES = 4
+"""Bytes of a float32."""
 MAX_COUNTED_LABELS = 200
 """Most labels of a model that are counted by name; each is a series in the metrics."""
 LONG_CHARACTERS = 2**15
@@ -344,6 +348,44 @@ def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_
             [FieldError(field, f"model {model.name!r} has no prompt {name!r}; {known}")]
         )
     return replace(texts, values=[prompts[name] + value for value in texts.values])
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """Vectors (T, D) of each text's tokens, and which texts were cut."""
+
+    vectors: Sequence[Floats]
+    truncated: list[bool]
+
+
+async def embed_tokens(
+    call: Call, *fields: tuple[Texts, str], truncate: bool, number_bytes: float | None = None
+) -> TokenVectors:
+    """Return the vectors of the texts of each field, which are queries or documents as its side says.
+
+    `number_bytes` are those of a number in the response; None where the vectors are only compared. Raises what
+    `Call.encode` does, and InvalidRequestError for more bytes than a response may take: before anything is queued.
+    """
+    spec, tokenizer = call.model.spec, call.model.tokenizer
+    texts = [prompted(text, call.model, side if side in spec.prompts else "") for text, side in fields]
+    sides = [SIDES[side] for text, side in fields for _ in text.values]
+    values, name = [value for text in texts for value in text.values], names(*(text for text, _ in fields))
+    bounded = call.tokenizer(only_ids=True)
+    with call.context.timed("tokenize"):
+        found = await bounded.pieces(values, spec.max_tokens if truncate else None)
+        bounded.note_unknown(found, name)
+
+        def one(index: int) -> Encoding:
+            return encode_side(found[index], sides[index], tokenizer, spec, truncate=truncate)
+
+        encodings = await bounded.build(len(values), lambda: make_each(len(values), one, name))
+    numbers = sum(int((each.word_ids >= 0).sum()) for each in encodings) * (call.model.embedding_size or 0)
+    if number_bytes is not None:
+        call.note_size(texts[0], len(values) * RESULT_BYTES + round(numbers * number_bytes))
+    elif (size := numbers * FLOAT_BYTES) > (most := call.pipeline.max_response_bytes):
+        message = f"the vectors of all tokens take {size} bytes, and they may take {most} (max_response_bytes): send fewer"
+        raise InvalidRequestError([FieldError(fields[-1][0].name, message)])
+    return TokenVectors(await call.infer(encodings), [each.truncated for each in encodings])
 
 
 def check_dimensions(model: Model, dimensions: int | None) -> None:

@@ -79,15 +79,15 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
     )
 
 
-def max_seq_length(folder: Path, task: str, output: str) -> int | None:
-    """Return the length that a transformer's own settings state, if they do.
+def max_seq_length(folder: Path, task: str, output: str, more: Collection[str] = ()) -> int | None:
+    """Return the length that a transformer's own settings state, if they do; they may have `more` keys.
 
     Raises ConfigError where it is not a number, or where the transformer is said to be for another task than `task`, or to
     give another tensor than `output`.
     """
     lengths = read_file(folder, LENGTHS)
     fixed = {"transformer_task": task, "module_output_name": "token_embeddings"}
-    check_known(LENGTHS, lengths, _LENGTHS_KEYS, fixed)
+    check_known(LENGTHS, lengths, _LENGTHS_KEYS.union(more), fixed)
     modalities = lengths.get("modality_config") or {}
     if not isinstance(modalities, dict):
         raise ConfigError(f"{LENGTHS}: modality_config ({modalities!r}) must be an object")

@@ -20,6 +20,7 @@ from bert.tasks.vectors.sentence_transformers import (
     check_known,
     dense_layer,
     inputs,
+    max_seq_length,
     read_file,
     read_modules,
     read_settings,
@@ -40,11 +41,7 @@ _READ = (
     re.compile("Transformer( Dense)*( MultiVectorMask)?( Normalize)?"),
     "Transformer, any number of Dense, at most one MultiVectorMask, and at most one Normalize at the end",
 )
-_LENGTHS_KEYS = {
-    *("max_seq_length", "do_lower_case", "modality_config", "unpad_inputs"),
-    *("query_length", "document_length", "query_expansion"),
-}
-_FIXED = {"transformer_task": "feature-extraction", "module_output_name": _WORDS}
+_LENGTHS_KEYS = ("query_length", "document_length", "query_expansion")
 _SCORES = {"maxsim": False, "meanmaxsim": True}
 
 
@@ -125,7 +122,7 @@ def _of_modules(folder: Path) -> _Said:
         read_file(folder, LENGTHS),
         read_modules(folder, *_READ),
     )
-    check_known(LENGTHS, lengths, _LENGTHS_KEYS, _FIXED)
+    longest = max_seq_length(folder, "feature-extraction", "last_hidden_state", _LENGTHS_KEYS)
     own = {kind: read_file(folder, f"{path}/config.json") for kind, path in modules}
     mask = own.get("MultiVectorMask", {})
     check_known("MultiVectorMask", mask, {"skiplist_words"}, {"skiplist_tasks": ["document"]})
@@ -137,7 +134,7 @@ def _of_modules(folder: Path) -> _Said:
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise ConfigError(f"{SETTINGS}: prompts are {prompts!r}, and no texts by name")
     document = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), "")
-    both = (lengths.get(f"{side}_length") or lengths.get("max_seq_length") for side in _SIDES)
+    both = (lengths.get(f"{side}_length") or longest for side in _SIDES)
     said = _Said(
         {side: _length(LENGTHS, value) for side, value in zip(_SIDES, both, strict=True)},
         {"query": prompts.get("query") or "", "document": document or ""},

@@ -38,9 +38,8 @@ from service.tasks.embed import embed_sparse as sparse_vectors
 from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
 from service.tasks.schema import RESULT_BYTES, text_size
 from service.tasks.sparse import Wanted
-from service.tasks.task import INLINE_RESULTS, NUMBER_BYTES, Call, in_parts, prompted
+from service.tasks.task import INLINE_RESULTS, NUMBER_BYTES, Call, embed_tokens, in_parts, prompted
 from service.tasks.task import embed as embed_texts
-from service.tasks.token_vectors import embed_tokens
 from service.tasks.tokenize import Token, tokens
 
 KINDS = {

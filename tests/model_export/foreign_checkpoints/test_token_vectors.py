@@ -242,6 +242,10 @@ def test_pylate_and_sentence_transformers_say_it_in_their_own_files(tmp_path: Pa
             },
             "skiplist_tasks is",
         ),
+        (
+            {"lengths": {"modality_config": {"text": {"method": "get_text_features"}}}},
+            "exported is 'last_hidden_state'",
+        ),
         ({"lengths": {"query_expansion": {"strategy": "max"}}, **OWN}, "the strategy fixed or min"),
         ({"lengths": {"query_expansion": {"strategy": "min"}}, **OWN}, "must have a length, a token"),
         (
@@ -275,6 +279,10 @@ def test_stanfords_settings_are_downloaded() -> None:
 def test_a_stanford_folder_without_its_layer_is_refused(tmp_path: Path) -> None:
     write_stanford(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
+    weights["linear.weight"] = np.array(1, np.float32)
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(BertError, match=r"no tensor 'linear.weight'"):
+        read_checkpoint(tmp_path)
     del weights["linear.weight"]
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(BertError, match=r"no tensor .linear.weight., which an HF_ColBERT needs"):

@@ -33,7 +33,6 @@ def test_every_task_in_the_folder_is_in_the_table() -> None:
         "sparse",
         "table",
         "task",
-        "token_vectors",
     }
     assert {each.__module__.rpartition(".")[2] for each in classes} == files
 
