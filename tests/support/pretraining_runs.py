@@ -26,7 +26,7 @@ def arguments(corpus: Path, out: Path, **changes: Any) -> list[str]:
     file = out.with_suffix(".yaml")
     values = {**SMALL, "corpus": str(corpus), "output_dir": str(out), **changes}
     file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-    return ["-m", "training.commands.pretrain", "--config", str(file)]
+    return ["-m", "tests.support.undrawn", "training.commands.pretrain", "--config", str(file)]
 
 
 def start(arguments: Sequence[str], before: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:

@@ -16,20 +16,17 @@ from bert.tokenizer import Tokenizer
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative
 from tests.support.finetuning import short_run
+from tests.support.undrawn import DRAWN_BY, undrawn
 from training.finetune import finetune
 from training.finetuning.trainer import FinetuneTrainer
-from training.report import finetuning, plots, pretraining
+from training.report import plots
 from training.settings import FinetuneSettings
-
-DRAWN_BY = ((finetuning, "draw_panels"), (finetuning, "draw_confusion"), (pretraining, "draw_panels"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _empty_pictures() -> Iterator[None]:
     """Leave the pictures of reports empty: to draw them takes two thirds of a short run."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in DRAWN_BY:
-            patch.setattr(module, name, lambda path, *_: path.touch())
+    with undrawn():
         yield
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from safetensors.torch import load_file
 
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import SAMPLES
+from tests.support.kills import Runs, forking
 from tests.support.nodes import end_well, kill_node, meeting_at, namespaces
 from training.engine.records import read_steps
-from training.finetune import finetune
-from training.settings import FinetuneSettings
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -38,19 +38,28 @@ def start(base: Path, out: Path, world: int, **changes: Any) -> subprocess.Popen
     )
 
 
-def program(base: Path, out: Path, **changes: Any) -> list[str]:
-    """Write the settings; return what torchrun starts.
-
-    36 sentences in batches of 7 leave a last one of 1, which has nothing for the second process.
-    """
-    settings = {
-        "task": "ner", "base": str(base), "output_dir": str(out), "max_tokens": 48, "learning_rate": 1e-3,
+def settings_of(base: Path, **changes: Any) -> dict[str, Any]:
+    """Return settings; 36 sentences in batches of 7 leave a last one of 1, which has nothing for the second process."""
+    return {
+        "task": "ner", "base": str(base), "max_tokens": 48, "learning_rate": 1e-3,
         "train": [str(SAMPLES / "ner-train.conll")], "dev": [str(SAMPLES / "ner-dev.conll")],
         "batch_size": 7, "epochs": 3, "threads": 1, "device": "cpu", **changes,
     }  # fmt: skip
+
+
+def program(base: Path, out: Path, **changes: Any) -> list[str]:
+    """Write the settings; return what torchrun starts."""
     file = out.with_suffix(".yaml")
+    settings = {"output_dir": str(out), **settings_of(base, **changes)}
     file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
-    return ["-m", "training.commands.finetune", "--config", str(file)]
+    return ["-m", "tests.support.undrawn", "training.commands.finetune", "--config", str(file)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Processes without torchrun, which import torch once for all."""
+    with forking(tmp_path_factory.mktemp("runs") / "errors") as runs:
+        yield runs
 
 
 def finished(run: subprocess.Popen[str]) -> str:
@@ -89,7 +98,9 @@ def test_two_processes_have_the_weights_and_scores_of_one(
     assert TaskSpec.read(two / "best").scores == TaskSpec.read(one / "best").scores
 
 
-def test_two_processes_compare_the_whole_batch_as_one_does(tiny_base: Path, tmp_path: Path) -> None:
+def test_two_processes_compare_the_whole_batch_as_one_does(
+    tiny_base: Path, tmp_path: Path, runs: Runs
+) -> None:
     """Five pairs in batches of four leave a last one of 1, which has nothing for the second process."""
     words = ["apple pear", "car bus", "rain snow", "red green", "king queen"]
     rows = [f"{text},{text.split()[0]},{words[n - 1].split()[1]}" for n, text in enumerate(words)]
@@ -100,25 +111,20 @@ def test_two_processes_compare_the_whole_batch_as_one_does(tiny_base: Path, tmp_
         "embeddings": {"loss": "mnrl", "whole_batch": True, "symmetric": True},
     }  # fmt: skip
     one, two = tmp_path / "one", tmp_path / "two"
-    run = start(tiny_base, two, 2, accumulation_steps=2, **changes)
-    finetune(
-        FinetuneSettings(
-            **json.loads(two.with_suffix(".yaml").read_text()) | {"output_dir": one, "accumulation_steps": 1}
-        )
-    )
-    finished(run)
+    runs.train(two, 2, **settings_of(tiny_base, accumulation_steps=2, **changes))
+    runs.train(one, 1, **settings_of(tiny_base, **changes))
     for (step, *mine), (number, *theirs) in zip(losses(two), losses(one), strict=True):
         assert step == number and mine == pytest.approx(theirs, rel=1e-4)
     for name, weight in weights(two).items():
         torch.testing.assert_close(weight, weights(one)[name], atol=2e-5, rtol=0)
 
 
-def test_a_model_in_parts_learns_as_a_whole_one_does(tiny_base: Path, tmp_path: Path) -> None:
+def test_a_model_in_parts_learns_as_a_whole_one_does(tiny_base: Path, tmp_path: Path, runs: Runs) -> None:
     """Shares of 4 and 3 sentences in parts, read twice, with averages of the weights and some that stay."""
     changes = {"accumulation_steps": 3, "r_drop": 0.5, "dropout": 0.1, "ema": 0.5, "freeze_embeddings": True}
     whole, parts = tmp_path / "none", tmp_path / "full"
     for out in (whole, parts):
-        finished(start(tiny_base, out, 2, sharding=out.name, **changes))
+        runs.train(out, 2, **settings_of(tiny_base, sharding=out.name, **changes))
     for (step, *mine), (number, *theirs) in zip(losses(parts), losses(whole), strict=True):
         assert step == number and mine == pytest.approx(theirs, abs=1e-5)
     expected = weights(whole)
@@ -135,18 +141,14 @@ def test_a_model_in_parts_learns_as_a_whole_one_does(tiny_base: Path, tmp_path: 
     ids=["in parts", "whole"],
 )
 def test_two_killed_processes_resume_to_the_same_bits(
-    tiny_base: Path, tmp_path: Path, changes: dict[str, Any]
+    tiny_base: Path, tmp_path: Path, runs: Runs, changes: dict[str, Any]
 ) -> None:
     common = {"save_every_steps": 2, "dropout": 0.1, "attention_dropout": 0.1, "epochs": 6, **changes}
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    finished(start(tiny_base, calm, 2, **common))
-    run = start(tiny_base, killed, 2, **common)
-    while len(losses(killed)) < 9:
-        assert run.poll() is None, run.communicate()[1]
-        time.sleep(0.002)
-    kill_node(run)
-    assert 9 <= len(losses(killed)) < len(losses(calm))
-    assert "resuming from step" in finished(start(tiny_base, killed, 2, **common))
+    runs.train(calm, 2, **settings_of(tiny_base, **common))
+    said = len(runs.errors.read_text(encoding="utf-8"))
+    assert runs.train(killed, 2, kills=1, **settings_of(tiny_base, **common))["killed"] == 1
+    assert "resuming from step" in runs.errors.read_text(encoding="utf-8")[said:]
     assert losses(killed) == losses(calm)
     expected = weights(calm)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(killed).items())

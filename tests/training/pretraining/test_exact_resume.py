@@ -1,10 +1,7 @@
 """Killed at any moment and started again, a run has the losses that it would have had."""
 
-import json
-import select
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,9 @@ import pytest
 
 from bert.bundle import read_bundle
 from model_export.cli import main as export
+from tests.support.kills import Runs, forking
 from training.engine.records import read_lines
 
-ROOT = Path(__file__).parents[3]
 TWO_PHASES = [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5}]
 
 DEBERTA_V3 = {
@@ -31,35 +28,22 @@ DEBERTA_V3 = {
 """A run that draws pieces from its generator beside dropout."""
 
 
-class Runs:
-    """Runs of one corpus, by a process that has imported torch once and forks."""
+@dataclass(frozen=True)
+class OfCorpus:
+    """Runs of one corpus."""
 
-    def __init__(self, corpus: Path, process: subprocess.Popen[str]) -> None:
-        self.corpus, self.process = corpus, process
+    corpus: Path
+    runs: Runs
 
     def train(self, out: Path, processes: int, kills: int, **changes: Any) -> dict[str, Any]:
         """Train to the end, killed so often."""
-        asked = {"out": str(out), "processes": processes, "kills": kills, "changes": changes}
-        assert self.process.stdin and self.process.stdout
-        print(json.dumps({"corpus": str(self.corpus), **asked}), file=self.process.stdin, flush=True)
-        assert select.select([self.process.stdout], [], [], 600)[0], "no end of the run in ten minutes"
-        line = self.process.stdout.readline()
-        assert line, "the process that forks has died; its standard error says why"
-        result: dict[str, Any] = json.loads(line)
-        assert not any(result["codes"]), result
-        return result
+        return self.runs.train(out, processes, kills, self.corpus, **changes)
 
 
 @pytest.fixture(scope="module")
-def runs(corpus: Path) -> Iterator[Runs]:
-    command = [sys.executable, "-m", "tests.support.kills"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield Runs(corpus, process)
-        finally:
-            process.terminate()
+def runs(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfCorpus]:
+    with forking(tmp_path_factory.mktemp("runs") / "errors") as runs:
+        yield OfCorpus(corpus, runs)
 
 
 def losses(out: Path) -> list[tuple[int, float, float]]:
@@ -77,7 +61,7 @@ def held_out(out: Path) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "steps"), [(2, 60), pytest.param(20, 300, marks=pytest.mark.soak)])
-def test_kills_at_random_times_change_no_bit(runs: Runs, tmp_path: Path, kills: int, steps: int) -> None:
+def test_kills_at_random_times_change_no_bit(runs: OfCorpus, tmp_path: Path, kills: int, steps: int) -> None:
     runs.train(tmp_path / "calm", 1, 0, max_steps=steps, phases=TWO_PHASES)
     result = runs.train(tmp_path / "killed", 1, kills, max_steps=steps, phases=TWO_PHASES)
     assert result["killed"] == kills
@@ -101,7 +85,7 @@ def test_kills_at_random_times_change_no_bit(runs: Runs, tmp_path: Path, kills: 
     ids=["deberta_v3", "bert", "deberta_v3, often", "in parts", "in parts, often"],
 )
 def test_two_killed_processes_change_no_bit_either(
-    runs: Runs, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
+    runs: OfCorpus, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
 ) -> None:
     runs.train(tmp_path / "calm", 2, 0, max_steps=steps, **drawn)
     assert runs.train(tmp_path / "killed", 2, kills, max_steps=steps, **drawn)["killed"] == kills
@@ -121,7 +105,7 @@ def test_two_killed_processes_change_no_bit_either(
     ids=["ddp", "fsdp", "lamb", "modernbert"],
 )
 def test_two_processes_have_the_losses_of_one(
-    runs: Runs, tmp_path: Path, sharding: str, changes: dict[str, Any]
+    runs: OfCorpus, tmp_path: Path, sharding: str, changes: dict[str, Any]
 ) -> None:
     model = {
         "hidden_size": 16,
@@ -145,7 +129,7 @@ def test_two_processes_have_the_losses_of_one(
 
 
 @pytest.mark.slow
-def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: OfCorpus, tmp_path: Path) -> None:
     """Rounding differs, and the draws of dropout, of which there are none here: nothing else does."""
     shape = {
         "hidden_size": 16,
@@ -176,7 +160,7 @@ def test_a_run_in_parts_goes_on_with_another_number_of_processes(runs: Runs, tmp
     ids=["bert", "modernbert"],
 )
 def test_a_model_in_parts_learns_in_bf16_as_a_whole_one_does(
-    runs: Runs, tmp_path: Path, changes: dict[str, Any]
+    runs: OfCorpus, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     for sharding in ("none", "full"):
         runs.train(tmp_path / sharding, 2, 0, max_steps=20, precision="bf16", sharding=sharding, **changes)
@@ -186,7 +170,7 @@ def test_a_model_in_parts_learns_in_bf16_as_a_whole_one_does(
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_sharded_model_with_offsets_has_the_losses_of_a_whole_one(runs: Runs, tmp_path: Path) -> None:
+def test_a_sharded_model_with_offsets_has_the_losses_of_a_whole_one(runs: OfCorpus, tmp_path: Path) -> None:
     for sharding in ("none", "full"):
         runs.train(tmp_path / sharding, 2, 0, **DEBERTA_V3, max_steps=20, sharding=sharding)
     for whole, sharded in zip(losses(tmp_path / "none"), losses(tmp_path / "full"), strict=True):
