@@ -37,8 +37,8 @@ class Node:
             "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", str(restarts),
             "--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "test",
             # Nodes of a test have one host name: torchrun cannot tell which of them has the meeting.
-            # A dead node is missed after three seconds, not fifteen.
-            "--rdzv-conf", f"is_host={int(is_host)},keep_alive_interval=1", "--local-addr", self.address,
+            # A dead node is missed after six seconds, not fifteen; one that is late by three is alive.
+            "--rdzv-conf", f"is_host={int(is_host)},keep_alive_interval=2", "--local-addr", self.address,
         ]  # fmt: skip
         command = [*self.before, sys.executable, *launcher, *program]
         # torch 2.13: a first node that stays does not tell its address to one that joins later, unless this is set.
