@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.checkpoint.tensor_names import QUERY_WEIGHTS, Weights
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, displayed
 from bert.files import read_object
 from bert.tokenizer import Tokenizer
 
@@ -31,6 +31,10 @@ def query_weights(module: Path, tensors: Weights, tokenizer: Tokenizer, vocab_si
     for piece, number in read_object(file, "it holds the weights of queries").items():
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise CheckpointError(f"{file}: the weight of {piece!r} is {number!r}, which is not a number")
+        if not abs(number) <= float(np.finfo(np.float32).max):
+            raise CheckpointError(
+                f"{file}: the weight of {piece!r} is {displayed(str(number))}, which is not a finite float32"
+            )
         if (place := tokenizer.token_to_id(piece)) is not None:
             table[place] = number
     return {QUERY_WEIGHTS: table}
