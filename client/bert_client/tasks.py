@@ -260,6 +260,8 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vector(dtype: str, content: JsonObject) -> Vector:
+    if "embedding" not in content:
+        raise ValueError("the model gives other vectors than dense ones; name a model of those")
     found = np.frombuffer(b64decode(content["embedding"]), dtype)
     return found.astype(found.dtype.newbyteorder("="))
 

@@ -171,7 +171,8 @@ def _table_of_queries(bundle: Bundle, content: bytes) -> Floats:
     table = np.frombuffer(content, "<f4") if len(content) == 4 * vocab_size else np.zeros(0, np.float32)
     if not (len(table) and np.isfinite(table).all()):
         raise BundleError(
-            f"{bundle.folder / QUERY_WEIGHTS} must hold {vocab_size} numbers, one a piece; export the checkpoint again"
+            f"{bundle.folder / QUERY_WEIGHTS} must hold {vocab_size} finite numbers, one a piece; "
+            "export the checkpoint again"
         )
     return table
 

@@ -192,10 +192,10 @@ class Embed(ServedTask[EmbedRequest]):
 
     def find(self, registry: Registry, name: str | None, request: EmbedRequest) -> Model:
         """Return the named model, or the default one for the vectors asked for; where none are, of any there is."""
-        if name is not None:
-            return super().find(registry, name, request)
+        if name is not None and registry.find(name, None).task in KINDS:
+            return registry.find(name, None)
         tasks = [task for task, kind in KINDS.items() if request.vectors in (None, kind)]
-        return registry.find(None, next((task for task in tasks if task in registry.defaults), tasks[0]))
+        return registry.find(name, next((task for task in tasks if task in registry.defaults), tasks[0]))
 
     def lacks(self, spec: TaskSpec) -> Collection[str]:
         """Return the fields of a result that a model does not give."""
@@ -210,9 +210,11 @@ def check_kind(model: Model, request: EmbedRequest) -> None:
     asked = {name: getattr(request, name) for name in others if getattr(request, name) != known[name].default}
     asked |= {} if request.vectors in (None, gives) else {"vectors": request.vectors}
     if asked:
-        message = f"model {model.name!r} gives {gives}"
+        message = f"model {model.name!r} gives {gives.removesuffix('s')} vectors"
+        lacks = {name: "" if name == "vectors" else f", which have no {name}" for name in asked}
+        shown = {name: displayed(str(value)) for name, value in asked.items()}
         raise InvalidRequestError(
-            [FieldError(name, f"is {displayed(str(value))!r}; {message}") for name, value in asked.items()]
+            [FieldError(name, f"is {shown[name]!r}; {message}{lacks[name]}") for name in asked]
         )
 
 

@@ -388,14 +388,14 @@ async def embed_tokens(
     return TokenVectors(await call.infer(encodings), [each.truncated for each in encodings])
 
 
-def check_dimensions(model: Model, dimensions: int | None) -> None:
-    """Refuse more numbers than the model's vectors have, and fewer than one."""
+def check_dimensions(model: Model, dimensions: int | None, field: str = "dimensions") -> None:
+    """Refuse more numbers than the model's vectors have, and fewer than one; the error names `field`."""
     size = model.embedding_size or 0
     if dimensions is not None and not 1 <= dimensions <= size:
         message = (
             f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
         )
-        raise InvalidRequestError([FieldError("dimensions", message)])
+        raise InvalidRequestError([FieldError(field, message)])
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bert.tasks.spec import TaskSpec
-from bert_client import InvalidRequestError, SparseVector
+from bert_client import InvalidRequestError, InvalidResponseError, SparseVector
 from tests.client.conftest import MakeClient
 from tests.support.live import Live, serving
 from tests.support.tiny import write_tiny_bundle
+from tests.support.token_vectors import write_tokens_bundle
 
 TEXTS = ["a warm film", "", "angela met merkel in munich"]
 
@@ -20,6 +21,7 @@ def terms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder: Path = tmp_path_factory.mktemp("terms")
     spec = TaskSpec("sparse", query_weights=True, max_tokens=16)
     write_tiny_bundle(folder / "terms", "terms", spec, 1)
+    write_tokens_bundle(folder / "tokens")
     with serving(bundles=[folder]) as running:
         yield running
 
@@ -53,3 +55,10 @@ def test_a_string_has_one_vector(make: MakeClient, terms: Live) -> None:
 def test_what_the_service_refuses_is_raised(make: MakeClient, terms: Live) -> None:
     with pytest.raises(InvalidRequestError, match="top_k: must be a whole number of at least 1, not 0"):
         make(terms.url).embed_sparse("a", top_k=0)
+
+
+def test_embed_says_which_vectors_a_model_gives(make: MakeClient, terms: Live) -> None:
+    with pytest.raises(InvalidRequestError, match="model 'terms' gives sparse vectors"):
+        make(terms.url).embed("a", model="terms")
+    with pytest.raises(InvalidResponseError, match="the model gives other vectors than dense ones"):
+        make(terms.url).embed("a", model="tokens")

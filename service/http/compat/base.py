@@ -245,7 +245,8 @@ def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
     spec, settings = model.spec, service.settings
     labels = {str(number): label for number, label in enumerate(spec.labels)}
     named = {"id2label": labels, "label2id": {label: int(number) for number, label in labels.items()}}
-    kind: dict[str, object] = {"embedding": {"pooling": spec.pooling}}
+    pooling = "splade" if spec.task == "sparse" else spec.pooling
+    kind: dict[str, object] = {"embedding": {"pooling": pooling}}
     if spec.labels:
         kind = {"reranker" if is_cross_encoder(spec) else "classifier": named}
     return {

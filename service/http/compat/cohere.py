@@ -13,7 +13,7 @@ from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, in_base64
 from service.tasks.embedding_types import EmbeddingType, converter
 from service.tasks.schema import RESULT_BYTES, Dimensions, Example, text_size
-from service.tasks.task import NUMBER_BYTES, embed, in_parts, prompted
+from service.tasks.task import NUMBER_BYTES, check_dimensions, embed, in_parts, prompted
 
 API = CompatibleApi(
     "cohere", "Embeddings for Cohere's clients: base URL `/`.", paths=r"/v2/embed", write_error=write_error
@@ -40,7 +40,7 @@ class EmbedTextsRequest(CompatibleRequest):
     input_type: Literal["search_document", "search_query", "classification", "clustering"] | None = Field(
         None, description="The model's prompt of that name goes before each text, or `query` and `document`."
     )
-    embedding_types: list[EmbeddingType | Literal["base64"]] | None = Field(
+    embedding_types: list[Literal[EmbeddingType, "base64"]] | None = Field(
         None, description="base64 is of float32. Default: float."
     )
     output_dimension: Dimensions | None = Field(
@@ -70,6 +70,7 @@ async def embed_texts(request: TaskRequest, body: EmbedTextsRequest) -> Response
     call, text = request.find(body.model, "similarity"), Texts("texts", body.texts, True)
     call.check_count(text)
     model, context, size = call.model, request.context, body.output_dimension
+    check_dimensions(model, size, "output_dimension")
     kinds = list(dict.fromkeys(body.embedding_types or ["float"]))
     converters = {kind: converter(model, kind, size, "embedding_types") for kind in kinds}
     numbers = len(kinds) * (size or model.embedding_size or 0) * NUMBER_BYTES

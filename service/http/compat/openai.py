@@ -50,7 +50,7 @@ class EmbeddingsRequest(CompatibleRequest):
         description="base64: of float32, little endian. The official clients ask for it and decode it. Ignored beside "
         "`embedding_type`.",
     )
-    embedding_type: EmbeddingType | Literal["base64"] | None = Field(
+    embedding_type: Literal[EmbeddingType, "base64"] | None = Field(
         None, description="Jina's: type of the numbers, as in /embed; base64 is a string of float32."
     )
     task: str | None = Field(

@@ -141,6 +141,8 @@ def test_jinas_types(live: Live) -> None:
         live, {"model": "unit", "input": "a", "embedding_type": "binary", "dimensions": 7}, "/v1/embeddings"
     )
     assert "embedding_type" in said and "has 7" in said
+    said = refusal(live, {"model": "unit", "input": "a", "embedding_type": ["int8"]}, "/v1/embeddings")
+    assert "embedding_type: must be 'float', 'float16'" in said and "'base64', not a list" in said
 
 
 @pytest.mark.parametrize(

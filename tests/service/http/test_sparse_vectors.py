@@ -23,6 +23,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     write_tiny_bundle(folder / "terms", "terms", TaskSpec("sparse", prompts={"q": "who "}, max_tokens=16), 1)
     write_tiny_bundle(folder / "routed", "routed", ROUTED, 2)
     write_tiny_bundle(folder / "meaning", "meaning", SPECS["meaning"], 3)
+    write_tiny_bundle(folder / "gaps", "gaps", SPECS["gaps"], 4)
     with serving(bundles=[folder], default_models={"sparse": "terms"}, max_response_bytes=8000) as running:
         yield running
 
@@ -87,12 +88,19 @@ def test_the_vectors_asked_for_choose_the_default_model(own: Live) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"vectors": "dense"}, "vectors: is 'dense'; model 'terms' gives sparse"),
+        ({"vectors": "dense"}, "vectors: is 'dense'; model 'terms' gives sparse vectors"),
         ({"vectors": "sparse", "model": "meaning"}, "vectors: is 'sparse'; model 'meaning' gives dense"),
         ({"dimensions": 8}, "dimensions: is '8'; model 'terms' gives sparse"),
-        ({"encoding_format": "base64"}, "encoding_format: is 'base64'; model 'terms' gives sparse"),
+        (
+            {"encoding_format": "base64"},
+            "encoding_format: is 'base64'; model 'terms' gives sparse vectors, which have no enc",
+        ),
         ({"top_k": 3, "model": "meaning"}, "top_k: is '3'; model 'meaning' gives dense"),
         ({"side": "query", "model": "meaning"}, "side: is 'query'; model 'meaning' gives dense"),
+        (
+            {"vectors": "sparse", "model": "gaps"},
+            "model: model 'gaps' is for fill_mask, this endpoint needs one for sparse: routed, terms",
+        ),
         ({"top_k": 0}, "top_k: must be a whole number of at least 1, not 0"),
         ({"threshold": -0.5}, "threshold: must be a number of at least 0, not -0.5"),
         ({"threshold": float("nan")}, "threshold: must be a number of at least 0, not nan"),
@@ -122,5 +130,6 @@ def test_tei_lists_indices_with_their_values(own: Live) -> None:
     assert len(own.post("/tei/terms/embed_sparse", {"inputs": TEXTS[0]}).json) == 1
     cut = own.post("/tei/embed_sparse", {"inputs": ["film " * 50]})
     assert (cut.status, cut.headers["x-truncated"]) == (200, "0")
+    assert own.get("/tei/terms/info").json["model_type"] == {"embedding": {"pooling": "splade"}}
     assert own.post("/tei/meaning/embed_sparse", body).status == 424
     assert own.post("/tei/terms/embed", body).status == 424

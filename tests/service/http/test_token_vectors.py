@@ -155,12 +155,12 @@ def test_other_servers_clients_get_them_in_their_forms(
 @pytest.mark.parametrize(
     ("changed", "field", "message"),
     [
-        ({"vectors": "dense"}, "vectors", "is 'dense'; model 'tokens' gives tokens"),
+        ({"vectors": "dense"}, "vectors", "is 'dense'; model 'tokens' gives token vectors"),
         ({"model": "meaning", "vectors": "tokens"}, "vectors", "is 'tokens'; model 'meaning' gives dense"),
         ({"model": "meaning", "side": "query"}, "side", "is 'query'; model 'meaning' gives dense"),
-        ({"dimensions": 8}, "dimensions", "is '8'; model 'tokens' gives tokens"),
-        ({"prompt_name": "query"}, "prompt_name", "is 'query'; model 'tokens' gives tokens"),
-        ({"embedding_type": "int8"}, "embedding_type", "is 'int8'; model 'tokens' gives tokens"),
+        ({"dimensions": 8}, "dimensions", "is '8'; model 'tokens' gives token vectors"),
+        ({"prompt_name": "query"}, "prompt_name", "is 'query'; model 'tokens' gives token vectors"),
+        ({"embedding_type": "int8"}, "embedding_type", "is 'int8'; model 'tokens' gives token vectors"),
         ({"side": "both"}, "side", "'query' or 'document'"),
         ({"text": LONG}, "text", "the text has 63 tokens and the model reads at most 32"),
         ({"text": LONG, "side": "query"}, "text", "63 tokens and the model reads at most 12"),

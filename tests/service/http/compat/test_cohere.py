@@ -75,7 +75,7 @@ def test_queries_get_the_models_prompt(client: Any, typed: Live) -> None:
     [
         ({"embedding_types": ["binary"], "output_dimension": 3}, "embedding_types: is 'binary'"),
         ({"embedding_types": ["int8"], "model": "bare"}, "has no ranges"),
-        ({"embedding_types": ["int4"]}, "embedding_types"),
+        ({"embedding_types": ["int4"]}, "embedding_types.0: must be 'float', 'float16'"),
         ({"input_type": "clustering"}, "input_type: is 'clustering'"),
         ({"input_type": "image"}, "input_type"),
         ({"truncate": "START"}, "truncate"),
@@ -83,7 +83,8 @@ def test_queries_get_the_models_prompt(client: Any, typed: Live) -> None:
         ({"images": ["data:"]}, "images are not read"),
         ({"texts": []}, "texts"),
         ({"texts": "a"}, "must be a list of strings"),
-        ({"output_dimension": 33}, "is 33"),
+        ({"output_dimension": 33}, "output_dimension: is 33"),
+        ({"output_dimension": 10**9}, "output_dimension: is 1000000000"),
         ({"texts": ["a film " * 20], "truncate": "NONE"}, "tokens"),
     ],
 )
