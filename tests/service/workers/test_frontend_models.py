@@ -42,6 +42,7 @@ def hello_of(*folders: Path) -> Hello:
                 bundle.read("tokenizer.json"),
                 "",
                 b"",
+                b"",
             )
             for bundle in bundles
         ],
@@ -170,8 +171,8 @@ def test_a_change_that_cannot_be_taken_over_is_logged_and_the_next_is_followed(
         await engine.start()
         async with frontend(tmp_path) as service:
             connection, announce = engine.connections[-1], service._announce
-            folder, manifest, _, why, labels = both.bundles[1]
-            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", why, labels)]))
+            folder, manifest, _, *others = both.bundles[1]
+            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", *others)]))
             await until(lambda: "could not be read" in caplog.text)
             with monkeypatch.context() as broken:
                 broken.setattr(service, "_announce", None)
