@@ -38,7 +38,7 @@ class Loading:
 
 def test_the_first_process_accepts_before_it_has_models() -> None:
     async def accepts() -> bool:
-        return await Loading(is_successor=False).accepts_within(10)
+        return await Loading(is_successor=False).accepts_within(60)
 
     assert asyncio.run(accepts())
 
@@ -48,7 +48,7 @@ def test_a_successor_accepts_when_the_load_has_ended() -> None:
         loading = Loading(is_successor=True)
         before = await loading.accepts_within(0.3)
         loading.end.set()
-        return before, await loading.accepts_within(5)
+        return before, await loading.accepts_within(60)
 
     assert asyncio.run(accepts()) == (False, True)
 
@@ -58,7 +58,7 @@ def test_a_successor_does_not_wait_for_models_when_it_is_to_stop() -> None:
         loading = Loading(is_successor=True)
         before = await loading.accepts_within(0.3)
         loading.service.drain()
-        return before, await loading.accepts_within(5)
+        return before, await loading.accepts_within(60)
 
     assert asyncio.run(accepts()) == (False, True)
 
@@ -67,6 +67,6 @@ def test_a_successor_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lifecycle, "ACCEPT_AFTER_S", 0.2)
 
     async def accepts() -> bool:
-        return await Loading(is_successor=True).accepts_within(5)
+        return await Loading(is_successor=True).accepts_within(60)
 
     assert asyncio.run(accepts())

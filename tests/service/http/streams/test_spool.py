@@ -59,9 +59,10 @@ def test_a_writer_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
         await queue.write(bytes(FILE_BYTES // 2 + BLOCK_BYTES))
         assert not queue.is_full
         writing = asyncio.create_task(queue.write(b"more"))
+        while not queue.is_full:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         assert not writing.done()
-        assert queue.is_full
         await queue.read()
         await writing
         for _ in range(FILE_BYTES // 2 // BLOCK_BYTES):
@@ -110,9 +111,10 @@ def test_streams_share_one_file_and_each_finds_room() -> None:
         file = SpoolFile(FILE_BYTES)
         queues = [Spool(file) for _ in range(3)]
         writing = [asyncio.create_task(queue.write(bytes(FILE_BYTES * 2))) for queue in queues]
+        while not all(held := [len(queue._blocks) for queue in queues]):
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         held = [len(queue._blocks) for queue in queues]
-        assert all(held)
         assert sum(held) <= FILE_BYTES // BLOCK_BYTES
         for queue in queues[1:]:
             queue.close()
