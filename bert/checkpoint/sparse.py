@@ -7,6 +7,7 @@ import numpy as np
 from bert.checkpoint.tensor_names import QUERY_WEIGHTS, Weights
 from bert.errors import CheckpointError, displayed
 from bert.files import read_object
+from bert.tasks.task import Floats
 from bert.tokenizer import Tokenizer
 
 IDF = "idf.json"
@@ -26,7 +27,7 @@ def query_weights(module: Path, tensors: Weights, tokenizer: Tokenizer, vocab_si
                 f"{module} has the tensors {shapes}; 'weight' of up to ({vocab_size},) is read"
             )
         table[: len(weight)] = weight
-        return {QUERY_WEIGHTS: table}
+        return {QUERY_WEIGHTS: _not_negative(table, module)}
     file = next((place / IDF for place in (module, module.parent) if (place / IDF).is_file()), module / IDF)
     for piece, number in read_object(file, "it holds the weights of queries").items():
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -37,4 +38,14 @@ def query_weights(module: Path, tensors: Weights, tokenizer: Tokenizer, vocab_si
             )
         if (place := tokenizer.token_to_id(piece)) is not None:
             table[place] = number
-    return {QUERY_WEIGHTS: table}
+    return {QUERY_WEIGHTS: _not_negative(table, file)}
+
+
+def _not_negative(table: Floats, source: Path) -> Floats:
+    """Return the table; raises CheckpointError for weights under 0, which no sparse vector here has."""
+    if len(below := np.flatnonzero(table < 0)):
+        raise CheckpointError(
+            f"{source}: the weight of the piece with id {below[0]} is {table[below[0]]:g}; "
+            "weights of queries must be at least 0"
+        )
+    return table

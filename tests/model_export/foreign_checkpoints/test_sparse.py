@@ -133,6 +133,10 @@ def test_other_routers_are_refused(router: dict[str, Any], reason: str, tmp_path
         ({"a": "much"}, "the weight of 'a' is 'much', which is not a number"),
         ({"a": 10**400}, "the weight of 'a' is 1000.*, which is not a finite float32"),
         ({"a": float("nan")}, "the weight of 'a' is nan, which is not a finite float32"),
+        (
+            {"a": -0.5},
+            "the weight of the piece with id [0-9]+ is -0.5; weights of queries must be at least 0",
+        ),
         (["a"], "holds list, not an object"),
         (None, r"idf\.json is missing: it holds the weights of queries"),
     ],
