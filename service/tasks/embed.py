@@ -212,7 +212,10 @@ def check_kind(model: Model, request: EmbedRequest) -> None:
     if asked:
         message = f"model {model.name!r} gives {gives.removesuffix('s')} vectors"
         lacks = {name: "" if name == "vectors" else f", which have no {name}" for name in asked}
-        shown = {name: displayed(str(value)) for name, value in asked.items()}
+        shown = {
+            name: displayed(str(value).lower() if value is True else str(value))
+            for name, value in asked.items()
+        }
         raise InvalidRequestError(
             [FieldError(name, f"is {shown[name]!r}; {message}{lacks[name]}") for name in asked]
         )

@@ -33,7 +33,8 @@ def converter(
     if kind in CODED and not found:
         message = (
             f"is {kind!r}, and the bundle of model {model.name!r} has no ranges of its numbers: export the checkpoint "
-            "again with bert-export; what bert-serve --model exports first is replaced by a bundle that has them"
+            "again with bert-export, without --parity-texts few; what bert-serve --model exports first is replaced by a "
+            "bundle that has them"
         )
         raise InvalidRequestError([FieldError(field, message)])
     return partial(converted, kind=kind, ranges=Ranges.from_dict(found) if kind in CODED else None)

@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused_with_value_and_rule(live: Live) -> None:
         assert f"is '{kind}'" in said and "has 3" in said and "at least 8" in said
     for kind in CODED:
         said = refusal(live, {"text": "a", "embedding_type": kind, "model": "bare"})
-        assert f"is '{kind}'" in said and "no ranges" in said and "bert-export" in said
+        assert f"is '{kind}'" in said and "no ranges" in said and "without --parity-texts few" in said
     for wrong in ("int4", "base64", None, 8):
         assert "embedding_type" in refusal(live, {"text": "a", "embedding_type": wrong})
     assert "dimensions" in refusal(live, {"text": "a", "embedding_type": "binary", "dimensions": 99})

@@ -90,6 +90,7 @@ def test_the_vectors_asked_for_choose_the_default_model(own: Live) -> None:
     [
         ({"vectors": "dense"}, "vectors: is 'dense'; model 'terms' gives sparse vectors"),
         ({"vectors": "sparse", "model": "meaning"}, "vectors: is 'sparse'; model 'meaning' gives dense"),
+        ({"late_chunking": True}, "late_chunking: is 'true'; model 'terms' gives sparse"),
         ({"dimensions": 8}, "dimensions: is '8'; model 'terms' gives sparse"),
         (
             {"encoding_format": "base64"},
