@@ -78,13 +78,7 @@ def export(
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
     with new_bundle(out, overwrite=overwrite) as aside:
-        folder = find_checkpoint(checkpoint_folder)
-        if folder != checkpoint_folder:
-            say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
-        with step(f"reading {folder}"):
-            checkpoint = read_checkpoint(folder, base, stated)
-        for remark in checkpoint.remarks:
-            say(f"  {remark}")
+        checkpoint = _read(checkpoint_folder, base, stated)
         labels = LabelEncoder(checkpoint.labels, tolerance_of) if checkpoint.labels is not None else None
         vectors_of = labels.vectors if labels is not None else None
         context = ExportContext(
@@ -114,6 +108,18 @@ def export(
             _write_files(checkpoint, graphs, of_labels, aside)
             manifest = finish_bundle(aside, manifest)
     return Bundle(out, manifest)
+
+
+def _read(checkpoint_folder: Path, base: Path | str | None, stated: Stated | None) -> Checkpoint:
+    """Read a checkpoint, or that of a run's folder, and say what is remarkable of it."""
+    folder = find_checkpoint(checkpoint_folder)
+    if folder != checkpoint_folder:
+        say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
+    with step(f"reading {folder}"):
+        checkpoint = read_checkpoint(folder, base, stated)
+    for remark in checkpoint.remarks:
+        say(f"  {remark}")
+    return checkpoint
 
 
 def _write_files(

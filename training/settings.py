@@ -274,6 +274,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"embeddings are learned for similarity and sparse, and task is {self.task!r}")
         if self.open_ner != OpenNerSettings() and not task.has_open_labels:
             raise ValueError(f"open_ner is for the task of that name, and task is {self.task!r}")
+        if self.lora and self.task == "sparse":
+            raise ValueError("lora is not for sparse, which trains whole models")
         if task.has_open_labels and (self.lora or self.teacher or self.labels):
             raise ValueError(
                 "lora, teacher and labels are not for open_ner: it trains whole models, of any labels"
@@ -308,10 +310,12 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 f"head_learning_rate is for a model with a head of its own, and {self.task} has none"
             )
-        if self.lora and self.task == "sparse":
-            raise ValueError("lora is not for sparse, which trains whole models")
         if self.r_drop and not (task.has_tags or learns_labels):
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_scored_files(self) -> "FinetuneSettings":
         _check_names([*self.dev, *self.test])
         check_scored([*self.dev, *self.test])
         return self

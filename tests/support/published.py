@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
+
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.tasks.spec import TaskSpec
@@ -50,3 +53,20 @@ def classifier(folder: Path, labels: list[str], **values: Any) -> Path:
     config |= {"id2label": {str(n): label for n, label in enumerate(labels)}, **values}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def write_dense(
+    folder: Path, width: int, out: int, *, pickled: bool = False, **values: Any
+) -> torch.nn.Linear:
+    """Write a Dense layer as sentence-transformers does; return it."""
+    torch.manual_seed(2)
+    linear = torch.nn.Linear(width, out, bias=values.get("bias", True))
+    folder.mkdir()
+    config = {"in_features": width, "out_features": out, "bias": True, "activation_function": TANH, **values}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    state = {f"linear.{name}": tensor.detach() for name, tensor in linear.named_parameters()}
+    if pickled:
+        torch.save(state, folder / "pytorch_model.bin")
+    else:
+        save_file(state, folder / "model.safetensors")
+    return linear

@@ -1,6 +1,5 @@
 """Dense layers after the pooling: exported as sentence-transformers computes them, or refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,10 @@ from tests.support.published import (
     IDENTITY,
     MEAN,
     MODULES,
-    TANH,
     read,
+    write_dense,
     write_embedder,
 )
-
-
-def write_dense(
-    folder: Path, width: int, out: int, *, pickled: bool = False, **values: Any
-) -> torch.nn.Linear:
-    """Write a Dense layer as sentence-transformers does; return it."""
-    torch.manual_seed(2)
-    linear = torch.nn.Linear(width, out, bias=values.get("bias", True))
-    folder.mkdir()
-    config = {"in_features": width, "out_features": out, "bias": True, "activation_function": TANH, **values}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    state = {f"linear.{name}": tensor.detach() for name, tensor in linear.named_parameters()}
-    if pickled:
-        torch.save(state, folder / "pytorch_model.bin")
-    else:
-        save_file(state, folder / "model.safetensors")
-    return linear
 
 
 @pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "bin"])

@@ -12,11 +12,10 @@ from transformers import PreTrainedTokenizerFast
 from bert.checkpoint.weights import read_checkpoint
 from model_export.verify.precision import Fp32
 from model_export.verify.texts import make_text
-from tests.model_export.foreign_checkpoints.test_dense import write_dense
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative, their_outputs
 from tests.support.odd_texts import ODD_TEXTS
-from tests.support.published import CLS, MEAN
+from tests.support.published import CLS, MEAN, write_dense
 from tests.support.tokenizers import TRAINING_TEXTS, write_tokenizer
 
 KINDS: dict[str, tuple[str, str, list[str], dict[str, Any]]] = {
