@@ -28,8 +28,8 @@ def terms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 def test_vectors_are_those_of_the_wire(make: MakeClient, terms: Live) -> None:
     client = make(terms.url)
+    options: dict[str, Any]
     for options in ({}, {"side": "query"}, {"top_k": 2, "pieces": True}, {"threshold": 0.7}):
-        options: dict[str, Any]
         results = terms.post("/embed", {"text": TEXTS, **options}).json["results"]
         found = client.embed_sparse(TEXTS, **options)
         assert [list(each.indices) for each in found] == [each["sparse"]["indices"] for each in results]

@@ -20,7 +20,7 @@ from sentence_transformers.sparse_encoder.modules import (
     SpladePooling,
     Transformer,
 )
-from tokenizers.implementations import BertWordPieceTokenizer
+from tokenizers.implementations import BertWordPieceTokenizer  # type: ignore[attr-defined]
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 CONFIGS: dict[str, Any] = {

@@ -24,7 +24,7 @@ def test_a_weight_is_the_logarithm_of_1_and_the_score_once_or_twice() -> None:
 def test_the_largest_are_kept_in_the_order_of_their_indices() -> None:
     assert decode(TASK.shorten(SCORES), SPEC, top_k=3)[0].tolist() == [1, 2, 4]  # of equal ones the first
     assert decode(TASK.shorten(SCORES), SPEC, top_k=9)[0].tolist() == [1, 2, 4, 5]
-    bound = float(weights_of(np.float32([0.5]), SPEC)[0])
+    bound = float(weights_of(np.array([0.5], np.float32), SPEC)[0])
     assert decode(TASK.shorten(SCORES), SPEC, threshold=bound)[0].tolist() == [1, 4]
     assert decode(TASK.shorten(SCORES), SPEC, top_k=1, threshold=9.0)[0].tolist() == []
 

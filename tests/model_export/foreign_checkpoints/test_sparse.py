@@ -23,7 +23,7 @@ from model_export.cli import main
 from model_export.verify.precision import Fp32
 from model_export.verify.texts import make_text, shipped_texts, texts_file
 from service.engine.bundle_folders import find_bundles
-from service.engine.bundle_loader import BundleLoader
+from service.engine.bundle_loader import BundleLoader, opened
 from tests.support.checkpoints import SPECS, vocabulary, write_checkpoint
 from tests.support.families import farthest, write_relative
 from tests.support.published import as_published, read, write_embedder
@@ -79,7 +79,7 @@ def test_the_table_of_queries_travels_with_the_bundle(tmp_path: Path) -> None:
     write_sparse(tmp_path / "m", queries=QUERY)
     bundle = exported(tmp_path / "m", tmp_path / "b")
     found = find_bundles([bundle])
-    (model,) = BundleLoader(found, threads=1).load(1).values()
+    (model,) = opened(BundleLoader(found, threads=1).load(1))
     np.testing.assert_array_equal(model.query_weights, table())
     (bundle / QUERY_WEIGHTS).unlink()
     with pytest.raises(BertError, match=f"{QUERY_WEIGHTS} is missing"):

@@ -23,7 +23,8 @@ from tests.support.tiny import write_tiny_bundle
 
 TEXTS = ["a warm film", "angela merkel met in paris", "who is it", "not"]
 SIZE = 32
-RANGES = Ranges(*(np.full(SIZE, value, np.float32) for value in (-0.4, 0.4)), np.linspace(0.1, 1, SIZE))
+LOW, HIGH = np.full(SIZE, -0.4, np.float32), np.full(SIZE, 0.4, np.float32)
+RANGES = Ranges(LOW, HIGH, np.linspace(0.1, 1, SIZE))
 PROMPTS = {"query": "who ", "document": "a film "}
 
 

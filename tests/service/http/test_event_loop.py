@@ -225,6 +225,7 @@ def test_no_body_of_a_wire_holds_the_event_loop(live: Live, name: str) -> None:
     assert_loop_stays_free(live, lambda: live.post(path, make()).status, expected)
 
 
+NAMES = [f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh"]
 LABELLED: dict[str, tuple[set[int], Callable[[], bytes]]] = {
     "very many spans over the threshold": (
         {200},
@@ -240,7 +241,6 @@ LABELLED: dict[str, tuple[set[int], Callable[[], bytes]]] = {
     ),
     "a long word": ({200}, lambda: listed(text="a" * 1_000_000, labels=["a"])),
 }
-NAMES = [f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh"]
 """Expected status and body of requests with labels for entities."""
 
 

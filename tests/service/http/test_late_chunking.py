@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
@@ -69,7 +70,8 @@ def wanted(live: Live, model: Any, chunks: list[str], prompt: str = "") -> np.nd
     owner = np.array([np.searchsorted(ends, token["start"], side="right") for token in tokens])
     owner[0], owner[-1] = 0, len(chunks) - 1
     means = np.array([states[owner == number].mean(axis=0) for number in range(len(chunks))])
-    return means / np.linalg.norm(means, axis=1, keepdims=True)
+    unit: NDArray[Any] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return unit
 
 
 def test_a_chunk_is_the_mean_of_its_tokens_in_the_documents_run(live: Live, made: tuple[Path, Any]) -> None:

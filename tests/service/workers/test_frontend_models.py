@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -172,7 +173,8 @@ def test_a_change_that_cannot_be_taken_over_is_logged_and_the_next_is_followed(
         async with frontend(tmp_path) as service:
             connection, announce = engine.connections[-1], service._announce
             folder, manifest, _, *others = both.bundles[1]
-            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", *others)]))
+            damaged = cast(Any, (folder, manifest, b"{", *others))
+            connection.send(replace(both, bundles=[both.bundles[0], damaged]))
             await until(lambda: "could not be read" in caplog.text)
             with monkeypatch.context() as broken:
                 broken.setattr(service, "_announce", None)

@@ -57,7 +57,7 @@ EXAMPLES: list[Message] = [
         {"mood": "classification", "北京": "ner"},
         {"mood": "a" * 64, "北京": "b" * 64},
         {"classification": "mood"},
-        [("bundles/mood", "{}", b"\x00\xff", "", b"{}")],
+        [("bundles/mood", "{}", b"\x00\xff", "", b"{}", b"")],
         [("torn", "", "no manifest")],
         unloaded=[("names", "ner", "unloaded")],
         failed=[("mood", "classification", "damaged")],

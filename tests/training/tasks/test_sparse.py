@@ -33,7 +33,7 @@ def test_a_run_learns_to_search_and_a_higher_price_leaves_fewer_weights(
     for price in (0.0, 1.0):
         embeddings = {"query_flops": price, "document_flops": price}
         best = run_on_topics(
-            f"random:{tiny_base}",
+            Path(f"random:{tiny_base}"),
             tmp_path,
             task="sparse",
             embeddings=embeddings,
@@ -45,7 +45,7 @@ def test_a_run_learns_to_search_and_a_higher_price_leaves_fewer_weights(
 
 
 def test_what_a_run_writes_is_read_with_and_without_its_description(tiny_base: Path, tmp_path: Path) -> None:
-    best = run_on_topics(f"random:{tiny_base}", tmp_path, task="sparse", epochs=1)
+    best = run_on_topics(Path(f"random:{tiny_base}"), tmp_path, task="sparse", epochs=1)
     ours = read_checkpoint(best)
     (best / "task.json").unlink()
     theirs = read_checkpoint(best)
@@ -60,7 +60,7 @@ def test_the_price_is_the_sum_of_squared_means() -> None:
 
 def test_the_price_rises_in_the_first_third_of_a_run(tiny_base: Path, tmp_path: Path) -> None:
     _, task = of_checkpoint(
-        read_checkpoint(run_on_topics(f"random:{tiny_base}", tmp_path, task="sparse", epochs=1))
+        read_checkpoint(run_on_topics(Path(f"random:{tiny_base}"), tmp_path, task="sparse", epochs=1))
     )
     assert isinstance(task, SparseFinetuning)
     settings = FinetuneSettings(
@@ -105,7 +105,7 @@ def test_a_base_without_the_masked_language_models_head_is_refused(tiny_base: Pa
 @pytest.mark.skipif(not PYTHON, reason="BERT_SENTENCE_TRANSFORMERS_PYTHON names no Python that has it")
 def test_loss_and_gradients_are_those_of_sentence_transformers(tiny_base: Path, tmp_path: Path) -> None:
     """Of a folder that a run wrote, which sentence-transformers loads."""
-    best = run_on_topics(f"random:{tiny_base}", tmp_path, task="sparse", epochs=1)
+    best = run_on_topics(Path(f"random:{tiny_base}"), tmp_path, task="sparse", epochs=1)
     # No text twice: ours leaves out false negatives.
     rows = [[f"{a} {b}", f"{b} {c}", f"{c} {a} {a}"] for a, b, c in map(str.split, TOPICS)]
     asked = json.dumps({"rows": rows, "query": 0.5, "document": 0.25})
