@@ -81,4 +81,7 @@ def converted(vectors: Floats, kind: str, ranges: Ranges | None = None) -> NDArr
         steps = np.where(steps == 0, 1, steps)
         codes = np.clip(np.floor((vectors - low) / steps), 0, _STEPS).astype(np.uint8)
         return codes if kind == "uint8" else (codes ^ 0x80).view(np.int8)
+    if kind == "float16":  # a number past its largest would be infinite, which JSON does not have
+        most = np.finfo(np.float16).max
+        vectors = np.clip(vectors, -most, most)
     return vectors.astype(DTYPES.get(kind, "<f4"), copy=False)

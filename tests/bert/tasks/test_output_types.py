@@ -36,6 +36,8 @@ def test_codes_and_bits_are_those_of_sentence_transformers(kind: str) -> None:
 def test_floats_keep_their_numbers() -> None:
     assert converted(VECTORS, "float") is VECTORS
     assert np.array_equal(converted(VECTORS, "float16"), VECTORS.astype(np.float16))
+    large = np.array([[1e6, -1e6, 0.5]], np.float32)
+    assert converted(large, "float16").tolist() == [[65504, -65504, 0.5]]
 
 
 @pytest.mark.parametrize("dimensions", [32, 96, 256])
