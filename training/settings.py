@@ -64,9 +64,9 @@ class EmbeddingSettings(SettingsPart):
     """True compares the texts of the whole batch, whatever parts (`accumulation_steps`) and processes compute it. With parts
     each is read twice (GradCache, arXiv 2101.06983)."""
     query_flops: Annotated[float, Field(ge=0)] = 5e-5
-    """Price of the first texts' weights: factor of their FLOPS, the summed squares of each piece's mean weight (sparse)."""
+    """Weight of the FLOPS regulariser of first texts: the summed squares of each piece's mean weight (sparse)."""
     document_flops: Annotated[float, Field(ge=0)] = 3e-5
-    """Price of the other texts' weights (sparse). Both rise in the first third of the run."""
+    """The same of the other texts (sparse). Both rise in the first third of the run."""
 
 
 class OpenNerSettings(SettingsPart):
