@@ -1,7 +1,7 @@
 """Fine-tuning of sparse vectors: a weight for each piece of the vocabulary (SPLADE; Formal et al. 2021, arXiv 2109.10086).
 
-They are learned from texts that belong together and texts that do not, as embeddings are, and kept sparse by a price of the
-products that an index would compute. R rows, V vocabulary.
+They are learned from texts that belong together and texts that do not, as embeddings are, and kept sparse by the FLOPS
+regulariser, an estimate of the products that an index computes. R rows, V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from training.tasks.base import Evaluation, FeatureBatch, Floats, Predict
 from training.tasks.similarity import SimilarityFinetuning
 
 _WARM_UP = 1 / 3
-"""Share of the run in which the price of weights rises to its full height, quadratically (arXiv 2109.10086, section 4)."""
+"""Share of the run in which the FLOPS regulariser rises to its full weight, quadratically (arXiv 2109.10086, section 4)."""
 
 
 class SparseFinetuning(SimilarityFinetuning):
@@ -56,7 +56,7 @@ class SparseFinetuning(SimilarityFinetuning):
             )
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
-        """Compare weights (R, V), and add the price of anchors and of the other texts."""
+        """Compare weights (R, V), and add the FLOPS regulariser of anchors and of the other texts."""
         found = self._loss(logits, batch)
         first = np.cumsum(batch.counts) - np.array(batch.counts)
         is_anchor = torch.zeros(len(logits), dtype=torch.bool)
