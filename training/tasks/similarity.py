@@ -29,8 +29,11 @@ from training.tasks.positive_pairs import false_negatives, random_order, score_p
 
 SCORED = ("cosine", "cosent")
 """Losses that learn from pairs with scores; the others from pairs without."""
-_READ_BY = {"scale": ("cosent", "mnrl"), "symmetric": ("mnrl",), "margin": ("triplet",)}
-"""Settings → the losses that read them."""
+_READ_BY = {
+    **dict.fromkeys(("scale", "whole_batch"), ("cosent", "mnrl")), "symmetric": ("mnrl",), "margin": ("triplet",),
+    **dict.fromkeys(("query_flops", "document_flops"), ("sparse",)),
+}  # fmt: skip
+"""Settings → the losses, or the task, that read them."""
 
 
 class SimilarityFinetuning(FinetuneTask):
@@ -110,11 +113,12 @@ class SimilarityFinetuning(FinetuneTask):
 
     def _check_settings(self, examples: Sequence[TextExample]) -> None:
         """Raise ConfigError for a setting that the loss does not read, and for a batch in which it compares nothing."""
-        for name, losses_ in _READ_BY.items():
-            given = getattr(self.settings, name)
-            if self.loss_name not in losses_ and given != getattr(EmbeddingSettings(), name):
+        for name, readers in _READ_BY.items():
+            given, usual = getattr(self.settings, name), getattr(EmbeddingSettings(), name)
+            if given != usual and not {self.loss_name, self.spec.task}.intersection(readers):
                 raise ConfigError(
-                    f"embeddings.{name} ({given}) is read by {' and '.join(losses_)}, and the loss is {self.loss_name!r}"
+                    f"embeddings.{name} ({given}) is read by {' and '.join(readers)}, and the loss is {self.loss_name!r} "
+                    f"of {self.spec.task}"
                 )
         compares = self.loss_name == "cosent" or (
             self.loss_name == "mnrl" and not any(example.negatives for example in examples)

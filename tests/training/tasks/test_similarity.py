@@ -224,6 +224,11 @@ def test_mnrl_chooses_among_all_texts_of_the_batch_but_false_negatives() -> None
         ),
         ({"margin": 0.5}, r"margin \(0.5\) is read by triplet, and the loss is 'mnrl'"),
         ({"scale": 30, "loss": "triplet"}, r"scale \(30.0\) is read by cosent and mnrl, and"),
+        ({"whole_batch": True, "loss": "triplet"}, r"whole_batch \(True\) is read by cosent and mnrl, and"),
+        (
+            {"query_flops": 0.1},
+            r"query_flops \(0.1\) is read by sparse, and the loss is 'mnrl' of similarity",
+        ),
     ],
 )
 def test_settings_that_the_loss_does_not_read_are_refused(given: dict[str, Any], reason: str) -> None:
