@@ -91,15 +91,15 @@ class CheckpointStore:
         )
 
 
-def require_writable(folder: Path) -> None:
-    """Raise ConfigError where a run could not write its output_dir, before any work; nothing is made yet."""
+def require_writable(folder: Path, name: str = "output_dir") -> None:
+    """Raise ConfigError where a run could not write a folder, given by its name, before any work; nothing is made yet."""
     place = folder.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        raise ConfigError(f"output_dir ({folder}) must be a folder, and {place} is none")
+        raise ConfigError(f"{name} ({folder}) must be a folder, and {place} is none")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise ConfigError(f"output_dir ({folder}) cannot be written: no permission to write in {place}")
+        raise ConfigError(f"{name} ({folder}) cannot be written: no permission to write in {place}")
 
 
 def unwritten_because(error: BaseException) -> str | None:

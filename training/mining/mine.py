@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import read_checkpoint
 from bert.data.examples import TextExample
+from bert.data.files import read_lines
 from bert.errors import ConfigError
 from bert.files import atomic_write
 from bert.tasks.vectors.similarity import normalize
+from training.engine.checkpoints import require_writable
 from training.engine.distributed import Processes, pick_device
 from training.finetuning.model import of_checkpoint
 from training.finetuning.scores import predictor
@@ -35,6 +37,7 @@ def mine(settings: MineSettings) -> int:
     what equals the anchor or any of its positives, or what is nearer than `margin` allows: most of that is right as well
     (NV-Retriever, arXiv 2407.15831, section 3.2). Raises CheckpointError, ConfigError or DataError for what cannot be read.
     """
+    require_writable(settings.output.parent, "the folder of output")
     if settings.threads:
         torch.set_num_threads(settings.threads)
     checkpoint = read_checkpoint(resolve_base(settings.model))
@@ -48,7 +51,7 @@ def mine(settings: MineSettings) -> int:
         raise ConfigError(
             "pairs need texts that belong together, without scores: columns `anchor` and `positive`"
         )
-    pool = settings.pool.read_text(encoding="utf-8").splitlines() if settings.pool else []
+    pool = read_lines(settings.pool) if settings.pool else []
     others = [text for each in pairs for text in ((each.text_pair or ""), *(each.negatives or ()))]
     candidates = list(dict.fromkeys(text for text in [*others, *pool] if text.strip()))
     model, task = of_checkpoint(checkpoint)
@@ -86,7 +89,8 @@ def _negatives(
         part = pairs[start : start + AT_ONCE]
         cosines = np.stack([vectors[each.text] for each in part]) @ table.T  # (P, C)
         for each, row in zip(part, cosines, strict=True):
-            bound = (1 - settings.margin) * row[place[each.text_pair or ""]]
+            own = row[place[each.text_pair or ""]]
+            bound = own - settings.margin * abs(own)  # further away, also where it is below 0
             row[list(right[each.text])] = -np.inf
             wanted = min(len(row), settings.skip + settings.negatives)
             # What is too near is no candidate, and so is not among those that `skip` passes over.

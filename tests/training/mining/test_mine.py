@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.errors import ConfigError
+from bert.data.files import read_lines
+from bert.errors import ConfigError, DataError
 from bert.settings import read_settings
 from training.labelled.sources import read_sources
 from training.mining import mine as mining
@@ -27,7 +28,7 @@ def mined(folder: Path, pairs: str = PAIRS, **given: Any) -> list[dict[str, Any]
     (folder / "pairs.csv").write_text(pairs, encoding="utf-8")
     output = folder / "mined.jsonl"
     mine(MineSettings(pairs=[{"path": folder / "pairs.csv"}], output=output, **given))
-    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in read_lines(output)]
 
 
 def test_negatives_are_near_and_never_a_positive_of_the_anchor(tmp_path: Path) -> None:
@@ -73,3 +74,32 @@ def test_a_run_reads_what_was_mined(tmp_path: Path) -> None:
 def test_pairs_with_scores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="without scores: columns `anchor` and `positive`"):
         mined(tmp_path, "text,text_pair,label\na,b,0.5\n")
+
+
+def test_a_positive_that_is_far_away_has_no_nearer_negatives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cosines = [-0.5, -0.51, -0.6, 1.0, 0.0]  # with the anchor: right, near, far, anchor, other
+    vectors = [np.array([c, (1 - c * c) ** 0.5], np.float32) for c in cosines]
+    monkeypatch.setattr(mining, "predictor", lambda *_: lambda rows: vectors)
+    pairs = "anchor,positive\nanchor,right\nother,near\nother,far\n"
+    assert mined(tmp_path, pairs)[0]["negatives"] == ["far"]
+
+
+def test_a_pool_is_read_as_other_files_are(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.txt"
+    pool.write_bytes("\ufeffpasswords need eight\u2028signs\r\nbread is baked\r\n".encode())
+    first, *_ = mined(tmp_path, pool=pool, negatives=9)
+    assert {"passwords need eight\u2028signs", "bread is baked"} <= set(first["negatives"])
+    pool.write_bytes("Schönes Wetter\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"pool.txt:1: is not UTF-8"):
+        mined(tmp_path, pool=pool)
+
+
+def test_an_output_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"the folder of output \(.*\) must be a folder, and .*file is none"
+    ):
+        mine(MineSettings(pairs=[{"path": tmp_path / "none.csv"}], output=file / "mined.jsonl"))
