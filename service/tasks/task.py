@@ -177,9 +177,7 @@ class Call:
         with self.context.timed("tokenize"):
             found = await bounded.pieces([*text.values, *others], limit if truncate else None)
             first, rest = found[: len(text)], iter(found[len(text) :])
-            places = [
-                (item, number) for item, texts in enumerate(beside.lists) for number in range(len(texts))
-            ]
+            places = beside.places()
             bounded.note_unknown(first, text.where)
             bounded.note_unknown(found[len(text) :], lambda index: beside.where(*places[index]))
             lists = [[next(rest) for _ in texts] for texts in beside.lists]
