@@ -196,8 +196,8 @@ def _same_order(
 
 
 def _ranked(spec: TaskSpec, texts: Sequence[EncodedText], outputs: Sequence[Floats]) -> Floats:
-    """Return what is ranked, a column for each ranking: the numbers (N, K), the likeness of every two texts, or by MaxSim
-    the documents for each query, which the texts are.
+    """Return what is ranked, a column for each ranking: the numbers (N, K), the likeness of every two texts, or of each
+    query's MaxSim with every document, where the texts are both.
     """
     if spec.token_vectors is not None:
         queries, documents = (

@@ -90,8 +90,8 @@ class Model:
     ) -> "Model":
         """Return a bundle with its tokenizer; raises BundleError if they do not belong together.
 
-        `labels_json` is the content of the tokenizer of its labels' encoder, and `query_weights` that of its file of these,
-        if it has one.
+        `labels_json` is the content of LABELS_TOKENIZER, and `query_weights` that of QUERY_WEIGHTS; both are empty where the
+        bundle has no such file.
         """
         tokenizer, known = Tokenizer.parse(tokenizer_json, bundle.tokenizer_path), bundle.manifest.vocab_size
         if (highest := tokenizer.highest_id()) >= known:
@@ -166,7 +166,7 @@ class OpenedModel(Model):
 
 
 def _table_of_queries(bundle: Bundle, content: bytes) -> Floats:
-    """Return the weights of queries' pieces, (V,). Raises BundleError for another number of them, or what is none."""
+    """Return the weights of queries' pieces, (V,). Raises BundleError for too few or too many, or one that is not finite."""
     vocab_size = bundle.manifest.vocab_size
     table = np.frombuffer(content, "<f4") if len(content) == 4 * vocab_size else np.zeros(0, np.float32)
     if not (len(table) and np.isfinite(table).all()):

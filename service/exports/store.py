@@ -108,8 +108,9 @@ class Store:
     def fetch(self, *, is_start: bool = False) -> dict[Path, str]:
         """Bring the copy up to date; return the folders of the bundles that could not be fetched, and why.
 
-        They stay as they were, and so does a bundle that the store has no more. A start removes the latter, compares the
-        hashes of the files that are there, and leaves the manifest alone of a bundle that was never whole: it is listed.
+        They stay as they were, and so does a bundle that the store has no more. A start removes the latter, and compares
+        the hashes of the files that are there. Of a bundle that was never whole it writes the manifest only, by which the
+        bundle is listed.
         """
         errors = dict[Path, str]()
         try:

@@ -274,7 +274,7 @@ def _map_errors(name: str, items: dict[str, object], max_texts: int) -> list[Fie
 
 
 def _nested_errors(name: str, value: object, max_texts: int, *, are_names: bool) -> list[FieldError]:
-    """Return the errors of a list of strings, or of a list of such lists, and of long ones where `are_names`."""
+    """Return the errors of a list of strings, or of a list of such lists, each of names where `are_names`."""
     if not isinstance(value, list):
         return [FieldError(name, NO_LISTS)]
     if not any(isinstance(item, list) for item in value):

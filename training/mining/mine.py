@@ -33,9 +33,11 @@ AT_ONCE = 1024
 def mine(settings: MineSettings) -> int:
     """Write the pairs with their negatives; return how many pairs have some.
 
-    A candidate is a positive of another pair, a negative that the file has, or a text of the pool. Never a negative is
-    what equals the anchor or any of its positives, or what is nearer than `margin` allows: most of that is right as well
-    (NV-Retriever, arXiv 2407.15831, section 3.2). Raises CheckpointError, ConfigError or DataError for what cannot be read.
+    A candidate is a positive of another pair, a negative that the file has, or a text of the pool. What equals the
+    anchor or one of its positives is never a negative, nor is what is nearer than `margin` allows: most of that is right as
+    well (NV-Retriever, arXiv 2407.15831, section 3.2).
+
+    Raises CheckpointError, ConfigError or DataError for what cannot be read or written.
     """
     require_writable(settings.output.parent, "the folder of output")
     if settings.threads:

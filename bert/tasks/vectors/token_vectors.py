@@ -81,7 +81,7 @@ class TokenVectorsTask(Task):
         return "embeddings", spec.vector_size(hidden_size)
 
     def head_positions(self, encoding: Encoding) -> Positions:
-        """Return the positions of the tokens with a vector; in a document that consists of skipped pieces there are some."""
+        """Return the positions of tokens with a vector; where all pieces are skipped, those of special tokens."""
         return np.flatnonzero(encoding.word_ids >= 0)
 
     def sample(

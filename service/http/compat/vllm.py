@@ -15,9 +15,9 @@ from service.pipeline.inputs import Texts
 from service.tasks.embed import INLINE_VECTORS, NUMBER_BYTES_OF, in_base64
 from service.tasks.rerank import find_reranker, relevance
 from service.tasks.schema import Example
+from service.tasks.sparse import Side
 from service.tasks.task import embed_tokens, in_parts
 
-Side = Literal["query", "document"]
 _NO_CUT = "vectors are as long as the model gives them"
 API = CompatibleApi(
     "vllm",
