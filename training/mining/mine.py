@@ -26,8 +26,8 @@ from training.settings import FinetuneSettings
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.floating]
-AT_ONCE = 1024
-"""Anchors whose cosines with all candidates are in memory at once."""
+AT_ONCE = 2**26
+"""Cosines of anchors with candidates that are in memory at once: 256 MiB."""
 
 
 def mine(settings: MineSettings) -> int:
@@ -87,8 +87,9 @@ def _negatives(
     right = defaultdict[str, set[int]](set)
     for each in pairs:
         right[each.text] |= {place[text] for text in (each.text, each.text_pair or "") if text in place}
-    for start in range(0, len(pairs), AT_ONCE):
-        part = pairs[start : start + AT_ONCE]
+    rows = max(1, AT_ONCE // len(candidates))
+    for start in range(0, len(pairs), rows):
+        part = pairs[start : start + rows]
         cosines = np.stack([vectors[each.text] for each in part]) @ table.T  # (P, C)
         for each, row in zip(part, cosines, strict=True):
             own = row[place[each.text_pair or ""]]

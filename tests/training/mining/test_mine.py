@@ -83,7 +83,10 @@ def test_a_positive_that_is_far_away_has_no_nearer_negatives(
     vectors = [np.array([c, (1 - c * c) ** 0.5], np.float32) for c in cosines]
     monkeypatch.setattr(mining, "predictor", lambda *_: lambda rows: vectors)
     pairs = "anchor,positive\nanchor,right\nother,near\nother,far\n"
-    assert mined(tmp_path, pairs)[0]["negatives"] == ["far"]
+    whole = mined(tmp_path, pairs)
+    assert whole[0]["negatives"] == ["far"]
+    monkeypatch.setattr(mining, "AT_ONCE", 1)  # an anchor after the other, as with very many candidates
+    assert mined(tmp_path, pairs) == whole
 
 
 def test_a_pool_is_read_as_other_files_are(tmp_path: Path) -> None:
