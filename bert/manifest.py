@@ -241,7 +241,7 @@ def _check_counts(name: str, counts: Mapping[str, Any], smallest: Mapping[str, i
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return (isinstance(value, float) and math.isfinite(value)) or (type(value) is int and abs(value) < 2**53)
 
 
 def _is_whole(value: object, smallest: int) -> bool:

@@ -62,7 +62,8 @@ class SparseFinetuning(SimilarityFinetuning):
         is_anchor = torch.zeros(len(logits), dtype=torch.bool)
         is_anchor[torch.from_numpy(first)] = True
         is_anchor = is_anchor.to(logits.device)
-        share = min(1.0, self.progress / _WARM_UP) ** 2
+        # Held-out data have the full price: their losses are compared over the run.
+        share = min(1.0, self.progress / _WARM_UP) ** 2 if logits.requires_grad else 1.0
         price = self.settings.query_flops * losses.flops(logits[is_anchor])
         price = price + self.settings.document_flops * losses.flops(logits[~is_anchor])
         return Loss(found.total + share * found.targets * price, found.targets)

@@ -89,6 +89,12 @@ def honour(folder: Path, max_tokens: int, width: int | None) -> TaskSpec:
     ):
         raise ConfigError(f"skiplist_words ({said.skipped!r}) must be a list of texts")
     found = (tokenizer.token_to_id(word) for word in said.skipped)
+    skipped = {number for number in found if number not in (None, tokenizer.unk_id)}
+    if kept := skipped & {tokenizer.cls_id, tokenizer.sep_id, *(before[side][0] for side in _SIDES)}:
+        pieces = ", ".join(repr(tokenizer.id_to_token(number)) for number in kept)
+        raise ConfigError(
+            f"skiplist_words has {pieces}, and a document of other skipped words would have no vector"
+        )
     how = TokenVectors(
         filled if is_fixed else max(lengths["query"], filled),
         lengths["document"],
@@ -97,7 +103,7 @@ def honour(folder: Path, max_tokens: int, width: int | None) -> TaskSpec:
         expansion_id,
         filled,
         attends,
-        tuple(sorted({number for number in found if number not in (None, tokenizer.unk_id)})),
+        tuple(sorted(skipped)),
         said.mean,
     )
     return TaskSpec(

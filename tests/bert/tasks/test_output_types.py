@@ -82,6 +82,8 @@ OF_32 = {"low": [0.0] * 32, "high": [1.0] * 32, "lengths": []}
         ({"lengths": [1.0]}, "1 lengths"),
         ({"low": [2.0] * 32}, "low at most high"),
         ({"low": ["a"] * 32}, "lists of finite numbers"),
+        ({"high": [True] * 32}, "lists of finite numbers"),
+        ({"high": [10**400] * 32}, "lists of finite numbers"),
         ({"low": [float("nan")] * 32}, "lists of finite numbers"),
     ],
 )

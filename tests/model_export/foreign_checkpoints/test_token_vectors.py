@@ -224,6 +224,10 @@ def test_pylate_and_sentence_transformers_say_it_in_their_own_files(tmp_path: Pa
         ({"dense": {"use_residual": True}}, "use_residual is True"),
         ({"skiplist_words": [5]}, r"skiplist_words .* must be a list of texts"),
         ({"skiplist_words": {"a": 1}}, "must be a list of texts"),
+        (
+            {"skiplist_words": [".", "[CLS]"]},
+            r"skiplist_words has '\[CLS\]', and a document of other skipped",
+        ),
         ({"query_prefix": ["a"]}, "no piece \"\\['a'\\]\", which stands before each query"),
         ({"prompts": {"query": 5}}, "prompts are .*no texts by name"),
         ({"query_length": 2}, "a length is 2, .* at least 4"),
