@@ -383,18 +383,20 @@ class AllocatedFile(MmapedDict):
     def __init__(self, filename: str, read_mode: bool = False) -> None:
         """Open the file, or create it."""
         self._name = filename
-        if not read_mode:
-            self._allocate(FILE_BYTES)
+        if not read_mode and not os.path.exists(filename):
+            self._allocate(FILE_BYTES, beside := f"{filename}.new")
+            if os.path.exists(beside):
+                os.rename(beside, filename)  # a scrape that read an empty file would fail
         super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
 
     def _init_value(self, key: str) -> None:
         if self._used + len(key.encode()) + ENTRY_BYTES > self._capacity:
-            self._allocate(2 * self._capacity)
+            self._allocate(2 * self._capacity, self._name)
         super()._init_value(key)  # type: ignore[no-untyped-call]
 
-    def _allocate(self, size: int) -> None:
+    def _allocate(self, size: int, name: str) -> None:
         if hasattr(os, "posix_fallocate"):  # not on macOS
-            with open(os.open(self._name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            with open(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
 
 

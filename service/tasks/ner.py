@@ -384,9 +384,10 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
     places = labels.places() if call.model.labels is None else []
     sent = [labels.lists[item][place] for item, place in places]
 
-    def split() -> tuple[list[list[tuple[int, int]]], Counter[str]]:
-        bounds = [word_bounds(value) for value in text.values]
-        every = (value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at)
+    def split() -> tuple[list[Ints], Counter[str]]:
+        # Arrays: freeing a million pairs would hold the event loop.
+        bounds = [np.array(word_bounds(value), np.int32).reshape(-1, 2) for value in text.values]
+        every = (value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at.tolist())
         return bounds, Counter(chain(sent, every))  # a text repeats most of its words
 
     with call.context.timed("tokenize"):
@@ -416,7 +417,7 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
             check_pieces(of_labels, where)
             bounded.note_unknown(of_labels, where)
             words = [
-                Words.of(at, [found[value[a:b]].ids for a, b in at])
+                Words.of(at, [found[value[a:b]].ids for a, b in at.tolist()])
                 for value, at in zip(text.values, bounds, strict=True)
             ]
             of_texts = [Pieces(np.concatenate([_NO_IDS, *each.ids]), each.bounds, _NO_IDS) for each in words]

@@ -88,7 +88,7 @@ def checkpoint_and_texts(folder: Path) -> tuple[Checkpoint, list[EncodedText]]:
 
 
 def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: EncodedText) -> Floats:
-    """Return what `transformers` answers for one text: (P, K), (P, V) for fill_mask, or (1, H) for similarity."""
+    """Return what `transformers` answers: (P, K), or (P, V), (1, V), (1, H) for masks, sparse and dense vectors."""
     ids, segments = (torch.tensor(x)[None].long() for x in (text.encoding.ids, text.encoding.segment_ids))
     if spec.task == "multiple_choice":
         ids, segments = ids[None], segments[None]
@@ -102,6 +102,8 @@ def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Encode
         found = torch.stack([output.start_logits, output.end_logits], dim=-1)[0]
     else:
         found = output.logits.reshape(-1, output.logits.shape[-1])
+    if spec.task == "sparse":
+        found = found.amax(dim=0, keepdim=True).relu()
     array: Floats = found.numpy()
     return array[text.positions] if spec.task in ("ner", "fill_mask") else array
 

@@ -32,12 +32,10 @@ class Words:
     """Ids of each word's pieces, at least one."""
 
     @classmethod
-    def of(cls, bounds: Sequence[tuple[int, int]], ids: Sequence[Ints]) -> "Words":
+    def of(cls, bounds: Sequence[tuple[int, int]] | Ints, ids: Sequence[Ints]) -> "Words":
         """Leave out the words without pieces."""
         kept = [place for place, each in enumerate(ids) if len(each)]
-        return cls(
-            np.array([bounds[place] for place in kept], np.int32).reshape(-1, 2), [ids[n] for n in kept]
-        )
+        return cls(np.array(bounds, np.int32).reshape(-1, 2)[kept], [ids[n] for n in kept])
 
 
 def word_bounds(text: str) -> list[tuple[int, int]]:

@@ -249,8 +249,8 @@ def test_the_end_of_the_service_ends_the_child_and_leaves_nothing_half(
     place = place_of(cache, checkpoint)
     with exports(cache, checkpoint):
         child = child_of_this_process()
-        soon(lambda: os.sched_getscheduler(child) == os.SCHED_IDLE)
-        assert Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n"
+        soon(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n")
+        assert os.sched_getscheduler(child) == os.SCHED_IDLE
         with exports(cache, checkpoint):  # one that waits ends too
             pass
     assert not is_alive(child)

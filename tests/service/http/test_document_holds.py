@@ -55,4 +55,4 @@ def test_what_the_document_promises_is_answered_and_what_it_forbids_is_refused(
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "Tested: 52" in found.stdout, found.stdout
+    assert "Tested: 56" in found.stdout, found.stdout

@@ -106,8 +106,9 @@ def test_joined_parts_equal_the_whole_text_with_every_kind_of_tokenizer(kind: st
         assert (one.word_ids < 0).tolist() == (other.word_ids < 0).tolist()
 
 
-# In DeBERTa's the blank before a word is part of its first piece, and would be stripped at a part's beginning.
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {"unigram_deberta"}))
+# In DeBERTa's the blank before a word is part of its first piece, and would be stripped at a part's beginning. Gemma's
+# pieces may reach over blanks.
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"unigram_deberta", "gemma"}))
 def test_every_kind_is_read_in_parts(kind: str) -> None:
     parts = text_parts.split_texts([TRAINING_TEXTS[0]], TOKENIZERS[kind])
     assert len(parts) > 5 and "".join(part.texts[0] for part in parts) == TRAINING_TEXTS[0]
