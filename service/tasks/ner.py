@@ -17,7 +17,7 @@ from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiec
 from bert.tasks.ner import Entity
 from bert.tasks.open_ner.decode import FLOOR, Choosing
 from bert.tasks.open_ner.decode import decode as decode_open
-from bert.tasks.open_ner.inputs import Words, label_input, prompt_ids, windows, word_bounds
+from bert.tasks.open_ner.inputs import Words, each_word, label_input, prompt_ids, windows
 from bert.tasks.prompts import room
 from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
@@ -47,6 +47,8 @@ OPEN_NER = "open_ner"
 """Task of models that take labels of a request."""
 Stretch = TypeVar("Stretch", bound=HasBounds)
 _NO_IDS = np.zeros(0, np.int32)
+_AT_ONCE = 1024
+"""Words that are cut out of a text at once."""
 
 
 Threshold = Annotated[
@@ -385,9 +387,8 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
     sent = [labels.lists[item][place] for item, place in places]
 
     def split() -> tuple[list[Ints], Counter[str]]:
-        # Arrays: freeing a million pairs would hold the event loop.
-        bounds = [np.array(word_bounds(value), np.int32).reshape(-1, 2) for value in text.values]
-        every = (value[a:b] for value, at in zip(text.values, bounds, strict=True) for a, b in at.tolist())
+        bounds = [_bounds(value) for value in text.values]
+        every = (word for value, at in zip(text.values, bounds, strict=True) for word in _words(value, at))
         return bounds, Counter(chain(sent, every))  # a text repeats most of its words
 
     with call.context.timed("tokenize"):
@@ -417,7 +418,7 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
             check_pieces(of_labels, where)
             bounded.note_unknown(of_labels, where)
             words = [
-                Words.of(at, [found[value[a:b]].ids for a, b in at.tolist()])
+                Words.of(at, [found[word].ids for word in _words(value, at)])
                 for value, at in zip(text.values, bounds, strict=True)
             ]
             of_texts = [Pieces(np.concatenate([_NO_IDS, *each.ids]), each.bounds, _NO_IDS) for each in words]
@@ -426,6 +427,17 @@ async def _windows(call: Call, text: Texts, labels: TextLists) -> tuple[list[Wor
             return words, cut
 
         return await (bounded.build(len(text), build) if is_short else call.pipeline.run_in_thread(build))
+
+
+def _bounds(text: str) -> Ints:
+    """Return start and end (W, 2) of each word: as an array, because to free a million pairs would hold the event loop."""
+    return np.fromiter((place for at in each_word(text) for place in at), np.int32).reshape(-1, 2)
+
+
+def _words(text: str, bounds: Ints) -> Iterator[str]:
+    """Yield the words; pairs are made a few at a time, as no other thread runs meanwhile."""
+    for first in range(0, len(bounds), _AT_ONCE):
+        yield from (text[a:b] for a, b in bounds[first : first + _AT_ONCE].tolist())
 
 
 def _refuse_fields(names: Iterable[str], why: str) -> None:

@@ -40,7 +40,12 @@ class Words:
 
 def word_bounds(text: str) -> list[tuple[int, int]]:
     """Return start and end of each word of a text, in code points."""
-    return [found.span() for found in _WORD.finditer(text)]
+    return list(each_word(text))
+
+
+def each_word(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each word of a text, in code points."""
+    return (found.span() for found in _WORD.finditer(text))
 
 
 def prompt_ids(labels: Sequence[Ints], prompt: LabelPrompt) -> tuple[Ints, list[int]]:
