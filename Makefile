@@ -48,9 +48,9 @@ clients: venv ## the wires with their real clients, and the examples for framewo
 	@BERT_GLINER_PYTHON="$(CURDIR)/.venv-gliner/bin/python" .venv-clients/bin/python -m pytest tests/service/http/compat tests/deploy tests/training/corpus/test_object_store.py $(ARGS)
 	@BERT_GLINER_PYTHON="$(CURDIR)/.venv-gliner/bin/python" BERT_GLICLASS_PYTHON="$(CURDIR)/.venv-gliner/bin/python" \
 		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_gli*.py $(ARGS)
-	@BERT_SENTENCE_TRANSFORMERS_PYTHON="$(CURDIR)/.venv-vectors/bin/python" BERT_PYLATE_PYTHON="$(CURDIR)/.venv-pylate/bin/python" \
-		$(BIN)/python -m pytest tests/model_export/foreign_checkpoints/test_token_vectors.py \
-		tests/model_export/foreign_checkpoints/test_sparse.py $(ARGS)
+	@BERT_SENTENCE_TRANSFORMERS_PYTHON="$(CURDIR)/.venv-vectors/bin/python" $(BIN)/python -m pytest \
+		tests/model_export/foreign_checkpoints/test_token_vectors.py tests/model_export/foreign_checkpoints/test_sparse.py \
+		tests/training/tasks/test_sparse.py $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_*.py $(ARGS)
 
@@ -104,6 +104,6 @@ lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-gliner .venv-pylate .venv-ray .venv-vectors .venv-docs bundles site dist .tools
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-gliner .venv-ray .venv-vectors .venv-docs bundles site dist .tools
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

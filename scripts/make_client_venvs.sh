@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # make_client_venvs.sh: makes .venv-clients, .venv-gliner, .venv-vectors and .venv-ray, which add the file of requirements/ of that
-# name to what .venv has, and .venv-frameworks and .venv-pylate from their files alone, once. Does nothing while these are unchanged.
+# name to what .venv has, and .venv-frameworks from requirements/frameworks.txt alone, once. Does nothing while these are unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
 made_from="$(fingerprint requirements/clients.txt requirements/frameworks.txt requirements/gliner.txt requirements/ray.txt \
-  requirements/pylate.txt requirements/vectors.txt \
+  requirements/vectors.txt \
   scripts/make_client_venvs.sh) $PWD"
 
 make_venv() { # folder, requirements
@@ -14,7 +14,7 @@ make_venv() { # folder, requirements
   if [ "$(cat "$venv/.made-from" 2>/dev/null || true)" = "$made_from" ]; then return; fi
   rm -rf "$venv"
   progress "Making $venv" "$log" .venv/bin/python -m venv "$venv" || die "could not make $venv" "look at $log"
-  if [ "$venv" != .venv-frameworks ] && [ "$venv" != .venv-pylate ]; then
+  if [ "$venv" != .venv-frameworks ]; then
     .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
       >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
   fi
@@ -29,4 +29,3 @@ make_venv .venv-frameworks requirements/frameworks.txt
 make_venv .venv-gliner requirements/gliner.txt
 make_venv .venv-ray requirements/ray.txt
 make_venv .venv-vectors requirements/vectors.txt
-make_venv .venv-pylate requirements/pylate.txt
