@@ -30,7 +30,7 @@ from bert_client.results import (
 
 R = TypeVar("R")
 Vector = npt.NDArray[Any]
-"""Of float32, or of the numbers of `embedding_type`."""
+"""Array of float32, or of the type that `embedding_type` names."""
 E = TypeVar("E")
 Texts = list[str] | tuple[str, ...]
 ChoiceLists = list[list[str]] | tuple[list[str], ...]

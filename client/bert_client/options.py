@@ -94,7 +94,7 @@ class SparseOptions(TruncateOptions, total=False):
     """Options of `embed_sparse`."""
 
     side: Literal["query", "document"] | None
-    """What the texts are, for a model that reads queries in another way. Default: document."""
+    """Side of the search that the texts are on; some models read queries and documents differently. Default: document."""
     top_k: int | None
     """Most weights of a text, the largest. Default: all."""
     threshold: float | None

@@ -101,8 +101,8 @@ class Relevance:
     """Scores (K,) of candidates for a query, and which pairs were cut."""
 
     scores: Floats
-    """From a cross-encoder the sigmoid of its logit, 0 to 1; from embeddings their likeness, mostly a cosine; from token
-    vectors MaxSim."""
+    """Scores as users see them: the sigmoid of a cross-encoder's logit (0 to 1), the likeness of two embeddings (mostly a
+    cosine), or MaxSim of token vectors."""
     raw_scores: Floats
     """Logits of a cross-encoder; the same likeness from embeddings."""
     truncated: Sequence[bool]

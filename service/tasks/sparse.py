@@ -1,4 +1,4 @@
-"""What requests and results say of sparse vectors."""
+"""Fields of requests and results that have sparse vectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,16 +35,16 @@ class SparseVector(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is wanted of each vector."""
+    """Options of a request: the weights of each vector that are returned."""
 
     top_k: int | None = None
-    """At most so many weights, the largest; None is all."""
+    """Number of weights to keep, the largest; None keeps all."""
     threshold: float = 0.0
-    """Only weights over it."""
+    """Bound that a weight must exceed."""
     pieces: bool = False
-    """The pieces as text, too."""
+    """True adds the pieces as text."""
     weight_bytes: int = WEIGHT_BYTES
-    """Bytes of an index and its weight in the response, about."""
+    """Estimated bytes of an index and its weight in the response."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,11 @@ class SparseFinetuning(SimilarityFinetuning):
         is_anchor = torch.zeros(len(logits), dtype=torch.bool)
         is_anchor[torch.from_numpy(first)] = True
         is_anchor = is_anchor.to(logits.device)
-        # Held-out data have the full price: their losses are compared over the run.
+        # Held-out losses are compared over the run, so they have the full regulariser.
         share = min(1.0, self.progress / _WARM_UP) ** 2 if logits.requires_grad else 1.0
-        price = self.settings.query_flops * losses.flops(logits[is_anchor])
-        price = price + self.settings.document_flops * losses.flops(logits[~is_anchor])
-        return Loss(found.total + share * found.targets * price, found.targets)
+        regulariser = self.settings.query_flops * losses.flops(logits[is_anchor])
+        regulariser = regulariser + self.settings.document_flops * losses.flops(logits[~is_anchor])
+        return Loss(found.total + share * found.targets * regulariser, found.targets)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
         """Search each pair's second text by the dot product; count the weights above 0 of a text, on average."""

@@ -54,7 +54,7 @@ def gives_token_vectors(settings: Mapping[str, Any], architecture: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a folder says, before its words are ids."""
+    """The settings of a folder, with pieces still as text."""
 
     lengths: Mapping[str, int | None]
     """Side → most tokens; None is the model's length."""

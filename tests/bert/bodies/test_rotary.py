@@ -44,7 +44,7 @@ NOMIC: dict[str, Any] = {
     "type_vocab_size": 2,
     "vocab_size": 30528,
 }
-"""As nomic-ai publishes it."""
+"""Config of a nomic-bert in the form that nomic-ai publishes."""
 NATIVE: dict[str, Any] = {
     "model_type": "nomic_bert",
     "hidden_size": 64,
@@ -72,7 +72,7 @@ GTE: dict[str, Any] = {
     "vocab_size": 250048,
     "pad_token_id": 1,
 }
-"""As Alibaba-NLP publishes it."""
+"""Config of a gte in the form that Alibaba-NLP publishes."""
 
 
 def test_both_forms_of_a_nomic_config_are_one() -> None:

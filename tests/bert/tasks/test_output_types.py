@@ -24,7 +24,7 @@ OF_SENTENCE_TRANSFORMERS = {
     "binary": [[-74, 0], [11, -64]],
     "ubinary": [[54, 128], [139, 64]],
 }
-"""What `quantize_embeddings(VECTORS, kind, ranges=np.stack([LOW, HIGH]))` of 6.2.0 gives."""
+"""Results of sentence-transformers 6.2.0: `quantize_embeddings(VECTORS, kind, ranges=np.stack([LOW, HIGH]))`."""
 
 
 @pytest.mark.parametrize("kind", OF_SENTENCE_TRANSFORMERS)

@@ -1,4 +1,4 @@
-"""Sparse vectors: runs that learn them, the price of weights, and the loss of sentence-transformers."""
+"""Sparse vectors: runs that learn them, the FLOPS regulariser, and the loss of sentence-transformers."""
 
 import json
 import os
@@ -26,20 +26,20 @@ PYTHON = os.environ.get("BERT_SENTENCE_TRANSFORMERS_PYTHON", "")
 PROGRAM = Path(__file__).parents[2] / "support/sparse_loss.py"
 
 
-def test_a_run_learns_to_search_and_a_higher_price_leaves_fewer_weights(
+def test_a_run_learns_to_search_and_a_stronger_regulariser_leaves_fewer_weights(
     tiny_base: Path, tmp_path: Path
 ) -> None:
     found = {}
-    for price in (0.0, 1.0):
-        embeddings = {"query_flops": price, "document_flops": price}
+    for strength in (0.0, 1.0):
+        embeddings = {"query_flops": strength, "document_flops": strength}
         best = run_on_topics(
             Path(f"random:{tiny_base}"),
             tmp_path,
             task="sparse",
             embeddings=embeddings,
-            output_dir=tmp_path / str(price),
+            output_dir=tmp_path / str(strength),
         )
-        found[price] = TaskSpec.read(best).scores["dev"]
+        found[strength] = TaskSpec.read(best).scores["dev"]
     assert found[0.0]["triplet_accuracy"] > 0.9
     assert found[1.0]["active_dims"] < found[0.0]["active_dims"]
 
@@ -54,11 +54,11 @@ def test_what_a_run_writes_is_read_with_and_without_its_description(tiny_base: P
     assert theirs.weights.keys() == ours.weights.keys()
 
 
-def test_the_price_is_the_sum_of_squared_means() -> None:
+def test_flops_are_the_sum_of_squared_means() -> None:
     assert flops(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])).item() == 4.0 + 1.0
 
 
-def test_the_price_rises_in_the_first_third_of_a_run(tiny_base: Path, tmp_path: Path) -> None:
+def test_the_regulariser_rises_in_the_first_third_of_a_run(tiny_base: Path, tmp_path: Path) -> None:
     _, task = of_checkpoint(
         read_checkpoint(run_on_topics(Path(f"random:{tiny_base}"), tmp_path, task="sparse", epochs=1))
     )
@@ -77,11 +77,11 @@ def test_the_price_rises_in_the_first_third_of_a_run(tiny_base: Path, tmp_path: 
     totals = []
     for task.progress in (0.0, 1 / 6, 1 / 3, 1.0):
         totals.append(task.loss(weights, batch).total.item())
-    price = 2 * flops(weights[::2]).item()
+    strength = 2 * flops(weights[::2]).item()
     task.progress = 0.0
     totals.append(task.loss(weights.detach(), batch).total.item())
     assert [each - totals[0] for each in totals] == pytest.approx(
-        [0, price / 4, price, price, price], rel=1e-4
+        [0, strength / 4, strength, strength, strength], rel=1e-4
     )
 
 
